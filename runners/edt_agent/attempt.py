@@ -89,6 +89,7 @@ class Attempt:
             desired=self._desired,
             since=self._since,
             grace_seconds=self.record.grace_seconds,
+            gang=self.record.gang,
             lives=lives,
             empty=self._empty,
             reported=self.spool.all_acked or not self.spool.path.exists(),

@@ -53,6 +53,8 @@ class AttemptSnapshot:
     """Monotonic seconds at which the attempt was asked to leave, was asked to stop, or entered its phase, whichever is
     newest."""
     grace_seconds: float
+    gang: bool = False
+    """Whether the attempt runs a gang, whose processes leave within ``grace_seconds``."""
     lives: bool = True
     """Whether the supervisor's process runs."""
     empty: bool = False
@@ -203,7 +205,10 @@ def _for_missing(key: Key, assignment: Assignment, starts: FailedStarts | None, 
 
 def _wanted_again(attempt: AttemptSnapshot, assignment: Assignment) -> bool:
     """Whether an attempt that has left must be started here again. This is so if the API has its last report and still
-    lists it. The next supervisor numbers its reports after the lines on disk, so all lines must be written."""
+    lists it. The next supervisor numbers its reports after the lines on disk, so all lines must be written. A gang's
+    programs never run twice in one attempt."""
+    if assignment.spec.gang is not None:
+        return False
     over = attempt.phase is Phase.ENDED and attempt.empty and attempt.reported and attempt.written
     return over and assignment.spec.last_report_seq >= attempt.last_seq
 
@@ -285,7 +290,7 @@ def _desired(key: Key, attempt: AttemptSnapshot, assigned: Assigned | None, leav
 def _limit_seconds(attempt: AttemptSnapshot) -> float:
     """Seconds after ``since`` at which a supervisor that was asked to leave or stop is killed."""
     desired = attempt.desired
-    if desired is not None and desired.stop:
+    if desired is not None and (desired.stop or (attempt.gang and not desired.slots)):
         return attempt.grace_seconds + STOP_SLACK_SECONDS
     if desired is not None and not desired.slots:
         return max(LEAVE_LIMIT_SECONDS, attempt.grace_seconds + STOP_SLACK_SECONDS)

@@ -62,11 +62,14 @@ class SupervisorRecord:
     """Id of the container whose first process the supervisor is; "": the supervisor is a process of this machine."""
     guarded: bool = False
     """Whether the job's code runs as another user than the supervisor, so that it cannot write reports."""
+    gang: bool = False
+    """Whether the attempt runs a gang."""
 
     @classmethod
     def of(cls, spec: AttemptSpec, socket: str, **own: Any) -> SupervisorRecord:
         """The record of a supervisor of this attempt. ``own``: the fields that do not come from the spec."""
-        return cls(spec.job, spec.fence, spec.node, spec.spool_dir, socket, spec.grace_seconds, **own)
+        gang = spec.gang is not None
+        return cls(spec.job, spec.fence, spec.node, spec.spool_dir, socket, spec.grace_seconds, gang=gang, **own)
 
     @property
     def key(self) -> Key:

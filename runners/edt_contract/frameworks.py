@@ -73,6 +73,13 @@ READ_AT_IMPORT = (
 a variable cannot use a process that has loaded them already."""
 _OF_ALL = {"OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "x"}
 
+NO_FRAMEWORK = "none"
+"""What a gang's supervisor is started with in place of a framework's name. It imports none, because the processes of a
+gang run programs of their own."""
+_OF_A_GANG = {
+    "PYTHONUNBUFFERED": "x"
+}  # logs come line by line; programs of the user's choose everything else themselves
+
 
 def supervisor_environ(framework: str, chosen: Mapping[str, str] | None = None) -> dict[str, str]:
     """Environment variables with which every supervisor of a framework is started, so that its children compute the
@@ -82,9 +89,12 @@ def supervisor_environ(framework: str, chosen: Mapping[str, str] | None = None) 
     order everywhere. Others are read by the framework when it is imported.
 
     Args:
-        framework: its name. An unknown framework gets only the variables that all frameworks have in common.
+        framework: its name. An unknown framework gets only the variables that all frameworks have in common. With
+            NO_FRAMEWORK the supervisor's children are not forks that compute, so they get none that change a program.
         chosen: variables that a person has set. They replace those that the framework reads when it is imported.
     """
+    if framework == NO_FRAMEWORK:
+        return dict(_OF_A_GANG)
     read = FRAMEWORKS[framework].environ if framework in FRAMEWORKS else {}
     return {name: (chosen or {}).get(name, value) for name, value in read.items()} | _OF_ALL
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from edt_contract.attempt import Assignment, AttemptSpec, DesiredSlot, DesiredState
+from edt_contract.attempt import GANG_PROTOCOL, PROTOCOL, Assignment, AttemptSpec, DesiredSlot, DesiredState
+from edt_contract.gang import Gang, GangCommand, GangNode
 from support.fake_api import JOIN_TOKEN, FakeApi
 from support.places import Place
 from support.tagged import bearers, kill_bearers
@@ -70,10 +71,18 @@ class Node:
         return self.agent.wait(60)
 
     def assignment(self, job: str = "edt-1", fence: int = 1, slots: int = 1, **given: object) -> Assignment:
-        """An attempt as the API would list it. ``environ`` and ``framework`` go into the spec, ``stop`` into the
-        desired, whose allocations count from ``first``."""
+        """An attempt as the API would list it. ``environ``, ``framework`` and ``gang`` (a GangCommand) go into the
+        spec, ``stop`` and ``ports`` into the desired, whose allocations count from ``first``. All of a gang is on this
+        node, each slot a worker; ``size`` is its number of slots, if a slot was taken back since."""
         folder = self.home / "jobs" / job
         folder.mkdir(parents=True, exist_ok=True)
+        first = fence * 100 + int(str(given.get("first", 0)))
+        wanted = tuple(DesiredSlot(first + n, str(n)) for n in range(slots))
+        command, ports = given.get("gang"), given.get("ports", ())
+        gang = None
+        if isinstance(command, GangCommand):
+            size = int(str(given.get("size", slots)))
+            gang = Gang(command, 1, (GangNode(self.name, "127.0.0.1", tuple(range(first, first + size))),))
         spec = AttemptSpec(
             job=job,
             fence=fence,
@@ -95,10 +104,11 @@ class Node:
             grace_seconds=float(str(given.get("grace_seconds", 0.2))),
             token="t",
             last_report_seq=len(self.api.reports.get(f"{job}/{fence}", ())),
+            gang=gang,
+            protocol=PROTOCOL if gang is None else GANG_PROTOCOL,
         )
-        first = fence * 100 + int(str(given.get("first", 0)))
-        wanted = tuple(DesiredSlot(first + n, str(n)) for n in range(slots))
-        return Assignment(spec, DesiredState(fence, wanted, stop=bool(given.get("stop", False))))
+        stop = bool(given.get("stop", False))
+        return Assignment(spec, DesiredState(fence, wanted, stop=stop, ports=ports))  # type: ignore[arg-type]
 
     def runs(self, **given: object) -> int:
         """List an attempt and wait until its first engine has started; answers its supervisor's pid."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from edt_agent.processes import environment
+from edt_contract.gang import GangCommand
 from support.tagged import leads
 from support.waiting import until
 
@@ -42,6 +43,18 @@ def test_a_job_that_sets_what_is_read_at_import_gets_a_cold_one(node, api):
     assert node.runs(environ={"OMP_NUM_THREADS": "3"}) != warm
     log = Path(node.home, "jobs", "edt-1", "spool", "1-n1", "supervisor.log").read_text()
     assert "--cold" in log
+
+
+def test_a_gang_gets_a_cold_one_that_imports_nothing_and_the_warm_one_stays(node, api):
+    node.start(EDT_WARM="1")
+    [warm] = until(lambda: waiting(node))
+    gang = node.runs(gang=GangCommand(("python", "main.py")), framework="tensorflow")
+    log = Path(node.home, "jobs", "edt-1", "spool", "1-n1", "supervisor.log").read_text()
+    assert "argv ['--framework', 'none', '--cold']" in log
+    given = environment(gang)
+    assert given["EDT_TAG"] == node.tag and "EDT_LIFE" in given
+    assert not {"OPENBLAS_NUM_THREADS", "PYTHONHASHSEED", "TF_CPP_MIN_LOG_LEVEL", "KERAS_BACKEND"} & set(given)
+    assert node.runs(job="edt-2") == warm
 
 
 def test_what_the_warm_one_has_already_is_no_reason_for_a_cold_one(node, api):

@@ -24,11 +24,13 @@ from edt_agent.launchers.docker.container import (
 from edt_agent.settings import GIB, MIB, DockerSettings, Mount, read_settings
 from edt_agent.slots import Slot
 from edt_contract.attempt import AttemptSpec, DesiredSlot, DesiredState
+from edt_contract.gang import Gang, GangCommand, GangNode
 
 SetVariables = Callable[[Mapping[str, str]], None]
 SETTINGS = DockerSettings(data=Path("/edt/data"))
 CPUS = tuple(Slot(str(n), "cpu", f"CPU stand-in {n}") for n in range(4))
 GPUS = tuple(Slot(str(n), f"GPU-{n}", "H200") for n in range(4))
+GANG = Gang(GangCommand(("python", "main.py")), 2, (GangNode("n1", "127.0.0.1", (100, 101)),))
 NODE = Node("n1", "a-tag", CPUS, 64 * GIB, 16)
 
 
@@ -87,6 +89,17 @@ class TestTheContainer:
         assert words[:4] == ["python", "-P", "-m", "edt_runner.supervisor"]
         assert words[4:] == ["--framework", "pytorch", "--cold", "--log", "/edt/jobs/edt-7/spool/2-n1/supervisor.log"]
         assert config(replace(SETTINGS, python="/opt/bin/python3"))["entrypoint"] == ["/opt/bin/python3"]
+
+    def test_a_gangs_supervisor_imports_nothing_and_its_programs_choose_their_own_threads_and_seeds(self) -> None:
+        made = config(framework="tensorflow", gang=GANG)
+        assert made["command"][3:6] == ["--framework", "none", "--cold"]
+        assert made["image"] == "openedt/runner-tensorflow:latest"
+        assert set(made["environment"]) == {"HOME", "USER", "LOGNAME", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"}
+        assert {**made, "command": [], "environment": {}} == {
+            **config(framework="tensorflow"),
+            "command": [],
+            "environment": {},
+        }
 
     def test_it_takes_one_spec_and_is_given_its_grace_when_it_is_stopped(self) -> None:
         assert config()["stdin_open"] is True

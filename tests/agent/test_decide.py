@@ -25,6 +25,7 @@ from edt_agent.decide import (
 from edt_agent.errors import backoff_seconds
 from edt_agent.supervisor_records import Key
 from edt_contract.attempt import Assignment, AttemptSpec, DesiredSlot, DesiredState
+from edt_contract.gang import Gang, GangCommand, GangNode
 from edt_contract.reports import ExitKind
 
 KEY = Key("edt-1", 2)
@@ -144,6 +145,15 @@ class TestAnAttemptThatRuns:
         [kill] = decided(wanting(leave), {KEY: leaving}, now=101.0 + LEAVE_LIMIT_SECONDS)
         assert isinstance(kill, Kill)
 
+    def test_of_a_gang_has_its_grace_to_leave_and_no_longer(self):
+        leave = DesiredState(2, (), leaving=(7, 8))
+        leaving = dataclasses.replace(LIVE, desired=leave, gang=True)
+        due = 100.0 + 30.0 + STOP_SLACK_SECONDS
+        assert decided(wanting(leave), {KEY: leaving}, now=due) == ()
+        [kill] = decided(wanting(leave), {KEY: leaving}, now=due + 0.1)
+        assert isinstance(kill, Kill)
+        assert decided(wanting(), {KEY: dataclasses.replace(LIVE, gang=True)}, now=100.0 + 7 * 86_400) == ()
+
     def test_that_never_takes_its_spec_is_killed_and_so_tried_again(self):
         not_begun = dataclasses.replace(LIVE, began=False)
         assert decided(wanting(), {KEY: not_begun}, now=100.0 + START_SECONDS) == ()
@@ -224,6 +234,12 @@ class TestAnAttemptThatLeftAndIsWantedAgain:
     def test_is_started_anew_once_the_api_lists_it_and_has_heard_its_last_word(self):
         again = self.wanting(last_report_seq=9)
         assert decided(again, {KEY: self.left}) == (Start(KEY, again.assignments[KEY]),)
+
+    def test_is_not_started_anew_if_it_is_a_gang_whose_programs_would_run_twice(self):
+        again = self.wanting(last_report_seq=9).assignments[KEY]
+        gang = Gang(GangCommand(("python", "main.py")), 1, (GangNode("n", "127.0.0.1", (7, 8)),))
+        of_a_gang = dataclasses.replace(again, spec=dataclasses.replace(again.spec, gang=gang))
+        assert decided(Assigned({KEY: of_a_gang}), {KEY: self.left}) == ()
 
     def test_is_not_started_by_a_list_that_is_older_than_its_last_word(self):
         assert decided(self.wanting(last_report_seq=8), {KEY: self.left}) == ()

@@ -49,7 +49,7 @@ class ProcessLauncher:
     async def start(self, spec: AttemptSpec, desired: DesiredState, before: int = 0) -> ProcessHandle:
         if spec.image:
             raise StartFailed(f"it asks for the image {spec.image}, and this node starts processes")
-        if package := _missing_package(spec.framework):
+        if spec.gang is None and (package := _missing_package(spec.framework)):  # a gang may bring its own Python
             raise StartFailed(
                 f"its framework is not on node {spec.node}, whose Python has no {package}:"
                 f" install openedt[{package}] there"
@@ -114,7 +114,10 @@ class ProcessLauncher:
             raise StartFailed(str(error)) from error
 
     def _take(self, spec: AttemptSpec) -> UnassignedSupervisor | None:
-        """A warm supervisor that fits the job; None: there is none."""
+        """A warm supervisor that fits the job; None: there is none. A gang gets none, because a supervisor that has
+        imported no framework starts in a moment."""
+        if spec.gang is not None:
+            return None
         kind = FrameworkKind.of(spec)
         self._warm.expect(kind)
         return None if must_be_cold(spec.environ, self._environ | kind.environ) else self._warm.take(kind)

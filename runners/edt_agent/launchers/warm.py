@@ -18,7 +18,7 @@ from pathlib import Path
 from edt_agent.errors import StartFailed, backoff_seconds
 from edt_agent.processes import Child, alive, kill
 from edt_contract.attempt import AttemptSpec
-from edt_contract.frameworks import KERAS2_VALUES, KERAS2_VARIABLE, supervisor_environ
+from edt_contract.frameworks import KERAS2_VALUES, KERAS2_VARIABLE, NO_FRAMEWORK, supervisor_environ
 
 log = logging.getLogger(__name__)
 
@@ -29,15 +29,18 @@ job's first steps."""
 
 @dataclass(frozen=True)
 class FrameworkKind:
-    """The framework that a warm supervisor has imported, with the variant of Keras."""
+    """The framework that a supervisor imports, with the variant of Keras."""
 
     framework: str
+    """Its name; NO_FRAMEWORK for gangs."""
     keras2: bool = False
     """Whether TensorFlow uses Keras 2."""
 
     @classmethod
     def of(cls, spec: AttemptSpec) -> FrameworkKind:
         """The kind that this attempt needs."""
+        if spec.gang is not None:
+            return cls(NO_FRAMEWORK)
         keras = spec.environ.get(KERAS2_VARIABLE, "") if spec.framework == "tensorflow" else ""
         return cls(spec.framework, keras in KERAS2_VALUES)
 

@@ -17,7 +17,7 @@ from typing import Any
 from edt_agent.settings import GIB, LEAST_MEMORY, DockerSettings
 from edt_agent.slots import Slot
 from edt_contract.attempt import AttemptSpec, DesiredState
-from edt_contract.frameworks import FRAMEWORKS, supervisor_environ
+from edt_contract.frameworks import FRAMEWORKS, NO_FRAMEWORK, supervisor_environ
 
 LABEL_TAG, LABEL_NODE, LABEL_JOB, LABEL_FENCE = "edt.tag", "edt.node", "edt.job", "edt.fence"
 CPU_PERIOD = 100_000
@@ -98,7 +98,8 @@ def container_spec(
         with_data: whether the data file system's folder exists.
     """
     allowed = node.limits(settings, len(desired.slots))
-    command = ["-P", "-m", "edt_runner.supervisor", "--framework", spec.framework, "--cold"]
+    framework = spec.framework if spec.gang is None else NO_FRAMEWORK
+    command = ["-P", "-m", "edt_runner.supervisor", "--framework", framework, "--cold"]
     if script_user is not None:
         command += ["--user", f"{user[0]}:{user[1]}", "--script-user", f"{script_user}:{user[1]}"]
     return {
@@ -114,7 +115,7 @@ def container_spec(
             "USER": "edt",
             "LOGNAME": "edt",
             "PYTHONDONTWRITEBYTECODE": "x",
-            **supervisor_environ(spec.framework),
+            **supervisor_environ(framework),
         },
         "labels": {**node.labels, LABEL_JOB: spec.job, LABEL_FENCE: str(spec.fence)},
         # The input is open for one spec. If the agent dies before it has written the spec, the input ends.
