@@ -91,7 +91,7 @@ class TestExamples:
         explained = decided.explain["edt-3"]
         assert (explained.rank, explained.need, explained.free, explained.target) == (2, 1, 0, 0)
         assert explained.blocking is Blocking.CAPACITY
-        assert explained.reason == "all 1 slot are shared by jobs submitted before it"
+        assert explained.reason == "all 1 slot are shared by jobs that run or came before it"
 
     def test_a_job_waits_out_its_back_off_and_nobody_waits_with_it(self) -> None:
         decided = decide([node(slots=2)], waiting(1, engines=2, not_before=5.0), waiting(2, engines=2), now=4.0)
@@ -188,7 +188,9 @@ class TestImages:
         holder = with_image(running(1, {"n2": 1}, most=1, engines=1, head_node="n2"))
         decided = decide([node("n1", 8), in_containers(slots=1, free=0)], holder, with_image(waiting(2)))
         assert decided.explain["edt-2"].blocking is Blocking.CAPACITY
-        assert decided.explain["edt-2"].reason == "all 1 slot that start containers are shared by earlier jobs"
+        assert decided.explain["edt-2"].reason == (
+            "all 1 slot that start containers are shared by jobs that run or came before it"
+        )
 
     def test_a_job_without_an_image_runs_anywhere(self) -> None:
         assert decide([in_containers()], waiting(1, engines=2)).alloc == {"edt-1": {"n2": 2}}
@@ -317,11 +319,17 @@ def states(draw: st.DrawFn) -> State:
             cap_until=draw(st.sampled_from([None, 50.0, 150.0])),
             image=draw(st.sampled_from([None, None, "an/image"])),
         )
+        if draw(st.integers(0, 2)) == 0:
+            unit = draw(st.integers(1, 4))
+            job = replace(job, gang=True, unit=unit, max=unit * draw(st.integers(1, 4)), engines=None, cap=None)
         if job.phase is not Phase.WAITING:
             together = [name for name in names if not nodes[name].alone]
             reach = draw(st.sampled_from([together, *([name] for name in names if nodes[name].alone)]))
             alloc = _book(draw, nodes, job, reach)
             leaving = _book(draw, nodes, job, reach) if draw(st.booleans()) else {}
+            if job.gang and job.phase is Phase.RUNNING:  # ranks that have finished gave their slots back
+                job = replace(job, max=-(-max(job.max, sum(alloc.values())) // job.unit) * job.unit)
+                leaving = {}
             if not alloc and job.phase is Phase.RUNNING:
                 job = replace(job, phase=Phase.ENDING)
             head_node = draw(st.sampled_from([*(sorted(alloc) or names), *names]))
@@ -414,6 +422,9 @@ class TestEveryState:
                 for name, slots in job.alloc.items()
                 if next(n for n in state.nodes if n.id == name).health in {Health.UP, Health.CORDONED}
             )
+            if job.gang:
+                assert size in ({0, job.held} if job.phase is Phase.RUNNING else {0, job.max})
+                continue
             assert size in {0, stays, *sizes(job.engines, job.max), *([job.cap] if job.cap else [])}
             assert size <= max(stays, job.max)
             assert job.avoid.isdisjoint(decided.alloc[job.id])
@@ -426,6 +437,10 @@ class TestEveryState:
         for job in state.jobs:
             alloc = decided.alloc[job.id]
             stays = {name for name in job.alloc if healths[name] in {Health.UP, Health.CORDONED}}
+            if job.gang and job.phase is Phase.RUNNING:
+                assert alloc == (job.alloc if stays == job.alloc.keys() else {})
+                assert not alloc or decided.head_nodes[job.id] == job.head_node
+                continue
             if job.phase is Phase.RUNNING:
                 assert bool(alloc) == bool(stays)
                 assert not alloc or decided.head_nodes[job.id] in alloc.keys() & stays
@@ -450,14 +465,18 @@ class TestEveryState:
             for name, number in decided.alloc[job.id].items():
                 if name in left:
                     left[name] -= max(0, number - job.alloc.get(name, 0))
+        gangs = [job.id for job in state.jobs if job.gang]
+        kept = sum(decided.explain[job].need for job in gangs if decided.explain[job].blocking is Blocking.VACATING)
         for job in state.jobs:
             idle = sum(left[n.id] for n in state.nodes if n.id in left and (n.containers or not job.image))
             explained = decided.explain[job.id]
             if job.phase is Phase.WAITING and not decided.alloc[job.id]:
                 assert explained.blocking is not None
                 assert explained.rank >= 1
-                if explained.blocking is not Blocking.COOLDOWN:
-                    assert idle == 0 or explained.target == 0
+                if job.gang:
+                    assert (explained.target > 0) == (explained.blocking is Blocking.VACATING)
+                elif explained.blocking is not Blocking.COOLDOWN:
+                    assert idle <= kept or explained.target == 0
 
     @given(states())
     @settings(max_examples=60, deadline=None)

@@ -265,13 +265,18 @@ def _give(
     before: int,
     now: float,
 ) -> None:
-    """Book slots for a job, in a new attempt if the job starts."""
+    """Book slots for a job, in a new attempt if the job starts. A gang gets all its slots, or it goes on waiting.
+
+    The slots of a node are booked in their order, so the order of the allocations' numbers is that of the slots.
+    """
     job = snapshot.jobs[action.job]
     booked = [
         (node_id, slot.slot)
         for node_id, number in given.items()
         for slot in [s for s in nodes.slot_rows(tx, [node_id]) if s.present and s.allocation is None][:number]
     ]
+    if job.is_gang and len(booked) < action.after:
+        return
     if action.verb is Verb.START:
         head_id = snapshot.nodes[decided.head_nodes[action.job]].id
         fence = attempts.add(tx, job.id, head_id, secrets.token_hex(16), now)

@@ -132,7 +132,7 @@ def _job(
     leaving = Counter(node_rows[a.node_id].name for a in open_rows if a.release_asked_at is not None)
     if attempt is None:
         phase = Phase.WAITING
-    elif attempt.kind or attempt.trained_at or row.stop_requested_at or not held:
+    elif attempt.kind or (attempt.trained_at and not row.is_gang) or row.stop_requested_at or not held:
         phase = Phase.ENDING
     else:
         phase = Phase.RUNNING
@@ -152,4 +152,6 @@ def _job(
         cap_until=row.cap_until,
         image=row.image,
         last_resize=rows.resizes.get(row.id),
+        gang=row.is_gang,
+        unit=row.worker_device_num if row.is_gang else 1,
     )

@@ -8,6 +8,8 @@ order, then running jobs, the smallest first.
 Shares count all slots alike, but some jobs cannot use some slots, for example because the job's engines cannot reach a
 node. A slot that no job below its share can use is not taken back. While such a slot is free, the plan gives it to a
 running job beyond that job's share.
+
+Where gangs start, and which slots are kept for them, is decided first (gangs.py). Elastic jobs share what is left.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from edt_scheduler.model.states import Health
-from edt_scheduler.plan.shares import give_back, head_node_of, room_for, shares, sizes_of, take
-from edt_scheduler.plan.state import Action, Blocking, Explanation, Job, Node, Phase, Plan, State, Verb
+from edt_scheduler.plan.gangs import Places, make_room, places
+from edt_scheduler.plan.reasons import change, explain, leaves
+from edt_scheduler.plan.shares import begin, give_back, head_node_of, is_due, room_for, shares, sizes_of, take
+from edt_scheduler.plan.state import Job, Node, Phase, Plan, State
 
 
 def plan(state: State) -> Plan:
@@ -33,13 +37,17 @@ def plan(state: State) -> Plan:
     asked = sorted(state.jobs, key=lambda job: (job.submit, job.id))
     kept = {job.id: _stay(job, nodes) for job in asked}
     jobs = [_fitted(_rehomed(_capped(job, state.now), kept[job.id]), nodes) for job in asked]
-    targets = shares([_settled(job, kept[job.id]) for job in jobs], nodes, state.now)
-    lacking = sum(_lacking(job, targets[job.id], state.now) for job in jobs)
+    found = places(jobs, kept, nodes, state.now)
+    gangs = {job.id: kept[job.id] or found.of(job) for job in jobs if job.gang}
+    targets = shares([_settled(job, kept[job.id]) for job in jobs], gangs, nodes, state.now)
+    lacking = sum(_lacking(job, targets[job.id], state.now) for job in jobs if job.id not in found.first)
     held = {name: sum(slots.values()) for name, slots in kept.items()}
+    kept = make_room(jobs, kept, targets, found, nodes)
+    given = found.taken()
     for job in reversed(jobs):
-        kept[job.id] = _cleared(job, kept, lacking, nodes)
+        kept[job.id] = _cleared(job, kept, lacking, given, nodes)
     cleared = {name for name, slots in kept.items() if sum(slots.values()) < held[name]}
-    free = {node.id: node.free for node in state.nodes if node.health is Health.UP}
+    free = dict(found.free)
     alloc: dict[str, Mapping[str, int]] = {}
     wanted = _wanted(jobs, kept, targets, nodes)
     for job in jobs:
@@ -47,39 +55,60 @@ def plan(state: State) -> Plan:
         above = max(0, sum(stays.values()) - targets[job.id]) if job.phase is Phase.RUNNING else 0
         alloc[job.id] = _shrunk(job, stays, above, wanted, nodes) if above and stays else stays
     for job in sorted(jobs, key=lambda job: (job.image is None, sum(alloc[job.id].values()), job.submit, job.id)):
-        grown = _grow(job, alloc[job.id], targets[job.id], free, nodes, state.now)
+        if job.gang:
+            alloc[job.id] = found.starts.get(job.id, alloc[job.id])
+            continue
+        before = {found.first[job.id]: 1} if job.id in found.first else alloc[job.id]
+        grown = _grow(job, before, targets[job.id], free, nodes, state.now)
         if job.id in cleared:
             grown = _sized(job, grown, nodes)
         for node, number in grown.items():
             if node in free:
-                free[node] -= max(0, number - alloc[job.id].get(node, 0))
+                free[node] -= max(0, number - before.get(node, 0))
         alloc[job.id] = grown
     then = [_fitted(_next(job, alloc[job.id]), nodes) for job in jobs]
     wanted = _wanted(then, alloc, targets, nodes)
     _give_rest(then, alloc, {name: slots for name, slots in free.items() if name not in wanted}, free, nodes, state.now)
     short = tuple(job.id for job in jobs if targets[job.id] > job.held)
-    head_nodes = {job.id: _head_node(job, alloc[job.id]) for job in jobs if alloc[job.id]}
+    head_nodes = {job.id: _head_node(job, alloc[job.id], found) for job in jobs if alloc[job.id]}
     actions = tuple(
-        action for job in asked if (action := _action(job, alloc[job.id], head_nodes.get(job.id), short, nodes))
+        action for job in asked if (action := change(job, alloc[job.id], head_nodes.get(job.id), short, nodes))
     )
-    return Plan(alloc, actions, head_nodes, _explain(then, alloc, targets, nodes, free, state.now))
+    return Plan(alloc, actions, head_nodes, explain(then, alloc, targets, found, _left(state, alloc), nodes, state.now))
+
+
+def _left(state: State, alloc: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """The slots of nodes that are up which are free after the plan."""
+    left = {node.id: node.free for node in state.nodes if node.health is Health.UP}
+    for job in state.jobs:
+        for name, number in alloc[job.id].items():
+            if name in left:
+                left[name] -= max(0, number - job.alloc.get(name, 0))
+    return left
 
 
 def _stay(job: Job, nodes: Mapping[str, Node]) -> dict[str, int]:
-    """What a job keeps of the slots it holds. If nothing is left, the attempt ends and the job starts elsewhere."""
-    if job.phase is not Phase.RUNNING:
+    """What a job keeps of the slots it holds. If nothing is left, the attempt ends and the job starts elsewhere.
+
+    A gang keeps all its slots, or none.
+    """
+    if job.phase is not Phase.RUNNING or (job.gang and any(n and leaves(nodes[name]) for name, n in job.alloc.items())):
         return {}
-    return {node: slots for node, slots in job.alloc.items() if slots and not _leaves(nodes[node])}
+    return {node: slots for node, slots in job.alloc.items() if slots and not leaves(nodes[node])}
 
 
 def _rehomed(job: Job, kept: Mapping[str, int]) -> Job:
-    """The job with a new head node, if it keeps slots but none of them on its present head node."""
-    return replace(job, head_node=head_node_of(kept)) if kept and job.head_node not in kept else job
+    """The job with a new head node, if it keeps slots but none of them on its present head node.
+
+    The head node of a gang never moves: a rank there that has finished has only given its slot back.
+    """
+    moves = kept and job.head_node not in kept and not job.gang
+    return replace(job, head_node=head_node_of(kept)) if moves else job
 
 
 def _capped(job: Job, now: float) -> Job:
-    """The job with its maximum lowered to its cap, as long as the cap lasts."""
-    if job.cap is None or job.cap_until is None or job.cap_until <= now:
+    """The job with its maximum lowered to its cap, as long as the cap lasts. Nothing caps a gang."""
+    if job.gang or job.cap is None or job.cap_until is None or job.cap_until <= now:
         return replace(job, cap=None, cap_until=None)
     return replace(job, max=min(job.max, job.cap))
 
@@ -99,18 +128,24 @@ def _fitted(job: Job, nodes: Mapping[str, Node]) -> Job:
 
 
 def _cleared(
-    job: Job, kept: Mapping[str, Mapping[str, int]], lacking: int, nodes: Mapping[str, Node]
+    job: Job,
+    kept: Mapping[str, Mapping[str, int]],
+    lacking: int,
+    given: Mapping[str, int],
+    nodes: Mapping[str, Node],
 ) -> dict[str, int]:
     """What a job without an image keeps when it holds slots that jobs with an image need to start now.
 
     The job gives back slots on nodes that start containers and may grow again elsewhere. It keeps one slot on its head
-    node. ``lacking``: how many jobs with an image could start now.
+    node. ``lacking``: how many elastic jobs with an image could start now. ``given``: node to slots that are
+    given or kept already.
     """
     left = dict(kept[job.id])
-    if job.image is not None:
+    if job.image is not None or job.gang:
         return left
     places = [node for node in nodes.values() if node.containers and node.health is Health.UP]
     coming = sum(node.slots - sum(held.get(node.id, 0) for held in kept.values()) for node in places)
+    coming -= sum(given.get(node.id, 0) for node in places)
     for node in sorted(places, key=lambda node: (node.id == job.head_node, node.id)):
         spare = left.get(node.id, 0) - (1 if node.id == job.head_node else 0)
         taken = max(0, min(spare, lacking - coming))
@@ -126,9 +161,8 @@ def _sized(job: Job, alloc: Mapping[str, int], nodes: Mapping[str, Node]) -> Map
 
 
 def _lacking(job: Job, target: int, now: float) -> bool:
-    """Whether the job could start now, if a node that starts containers had a free slot."""
-    due = job.not_before is None or job.not_before <= now
-    return job.image is not None and job.phase is Phase.WAITING and target > 0 and due
+    """Whether an elastic job could start now, if a node that starts containers had a free slot."""
+    return job.image is not None and not job.gang and job.phase is Phase.WAITING and target > 0 and is_due(job, now)
 
 
 def _next(job: Job, alloc: Mapping[str, int]) -> Job:
@@ -148,8 +182,8 @@ def _wanted(
     targets: Mapping[str, int],
     nodes: Mapping[str, Node],
 ) -> frozenset[str]:
-    """The nodes that at least one job below its share can use."""
-    short = [job for job in jobs if sum(held[job.id].values()) < targets[job.id]]
+    """The nodes that at least one elastic job below its share can use. Slots for gangs are chosen one by one before."""
+    short = [job for job in jobs if not job.gang and sum(held[job.id].values()) < targets[job.id]]
     return frozenset(
         node.id
         for node in nodes.values()
@@ -175,7 +209,7 @@ def _give_rest(
     now: float,
 ) -> None:
     """Give the free slots in ``rest`` to running jobs, the smallest first. No job below its share can use them."""
-    growing = [job for job in jobs if job.phase is Phase.RUNNING and alloc[job.id]]
+    growing = [job for job in jobs if job.phase is Phase.RUNNING and alloc[job.id] and not job.gang]
     while growing and any(rest.values()):
         job = min(growing, key=lambda job: (sum(alloc[job.id].values()), job.submit, job.id))
         before = alloc[job.id]
@@ -191,14 +225,10 @@ def _give_rest(
         alloc[job.id] = grown
 
 
-def _head_node(job: Job, alloc: Mapping[str, int]) -> str:
-    if job.phase is Phase.RUNNING and job.head_node is not None and job.head_node in alloc:
+def _head_node(job: Job, alloc: Mapping[str, int], found: Places) -> str:
+    if job.phase is Phase.RUNNING and job.head_node is not None and (job.gang or job.head_node in alloc):
         return job.head_node
-    return head_node_of(alloc)
-
-
-def _leaves(node: Node) -> bool:
-    return node.health in {Health.DRAINING, Health.LOST}
+    return found.first.get(job.id) or head_node_of(alloc)
 
 
 def _settled(job: Job, kept: Mapping[str, int]) -> Job:
@@ -213,112 +243,19 @@ def _grow(
     """``kept`` grown towards ``target``, to the largest of the job's sizes that the free slots allow."""
     if job.phase is Phase.ENDING or (job.phase is Phase.RUNNING and not kept):
         return kept
-    if job.not_before is not None and job.not_before > now:
+    if not is_due(job, now):
         return kept
     held = sum(kept.values())
     if not kept:
-        most = min(job.max, job.engines or job.max)
-        rooms = [(room_for(job, slots), slots) for slots in _within_reach(free, nodes)]
-        free = max(rooms, key=lambda room: (min(target, room[0]), min(most, room[0])))[1]
+        return begin(job, target, free, nodes)
+    if job.phase is Phase.WAITING:
+        free = _beside(kept, free, nodes)
     reach = min(target, held + room_for(job, free))
     size = max((size for size in sizes_of(job) if size <= reach), default=0)
     return take(job, kept, size - held, free) if size > held else kept
 
 
-def _within_reach(free: Mapping[str, int], nodes: Mapping[str, Node]) -> list[Mapping[str, int]]:
-    """``free``, grouped by nodes whose engines reach each other.
-
-    The first group holds all nodes that are not ``alone``. Each node that is ``alone`` follows as its own group, by
-    name.
-    """
-    together = {name: slots for name, slots in free.items() if not nodes[name].alone}
-    return [together, *({name: free[name]} for name in sorted(free) if nodes[name].alone)]
-
-
-def _action(
-    job: Job, alloc: Mapping[str, int], head_node: str | None, short: tuple[str, ...], nodes: Mapping[str, Node]
-) -> Action | None:
-    """What changes for a job, with its reason in words; None if nothing changes.
-
-    ``short``: jobs that hold less than their share.
-    """
-    held = {node: slots for node, slots in job.alloc.items() if slots}
-    before, after = job.held, sum(alloc.values())
-    if job.phase is Phase.ENDING or (dict(alloc) == held and head_node == job.head_node):
-        return None
-    if job.phase is Phase.WAITING:
-        return Action(job.id, Verb.START, before, after, f"starts on {_slots(after)}") if after else None
-    if not alloc:
-        return Action(job.id, Verb.MOVE, before, after, _emptied(sorted(held), nodes))
-    if dict(alloc) == held:
-        return Action(job.id, Verb.HAND_OVER, before, after, f"{job.head_node} holds no engine of it any more")
-    emptied = sorted(node for node in held if _leaves(nodes[node]))
-    if emptied:
-        verb = Verb.SHRINK if after < before else Verb.GROW
-        return Action(job.id, verb, before, after, _emptied(emptied, nodes))
-    if after < before:
-        takers = ", ".join(other for other in short if other != job.id)
-        return Action(job.id, Verb.SHRINK, before, after, f"makes room for {takers or 'others'}")
-    return Action(job.id, Verb.GROW, before, after, f"{_slots(after - before)} came free")
-
-
-def _emptied(names: list[str], nodes: Mapping[str, Node]) -> str:
-    return f"node {', '.join(names)} is {nodes[names[0]].health}"
-
-
-def _explain(
-    jobs: list[Job],
-    alloc: Mapping[str, Mapping[str, int]],
-    targets: Mapping[str, int],
-    nodes: Mapping[str, Node],
-    left: Mapping[str, int],
-    now: float,
-) -> dict[str, Explanation]:
-    """Explain every job: its share and its reason; for a waiting job also its rank and what it lacks.
-
-    ``left``: the slots that are free after the plan.
-    """
-    rank, free = 0, sum(left.values())
-    explained = {}
-    for job in jobs:
-        target, held = targets[job.id], sum(alloc[job.id].values())
-        if held or job.phase is not Phase.WAITING:
-            reason = "ends" if job.phase is Phase.ENDING or not held else f"holds {_slots(held)} of its share {target}"
-            if held < target and _confined(job, nodes) and not room_for(job, left):
-                reason += ", no slot that its engines can reach is free"
-            if job.cap is not None and held:
-                reason += f", kept at {_slots(job.max)} for now: its joining engines could not get the weights"
-            explained[job.id] = Explanation(target, 0, 0, free, None, reason)
-            continue
-        rank += 1
-        blocking, reason = _obstacle(job, target, nodes, now)
-        explained[job.id] = Explanation(target, rank, 1, free, blocking, reason)
-    return explained
-
-
-def _confined(job: Job, nodes: Mapping[str, Node]) -> bool:
-    """Whether the job's engines cannot reach some node that takes work."""
-    return any(node.health is Health.UP and node.id in job.avoid for node in nodes.values())
-
-
-def _obstacle(job: Job, target: int, nodes: Mapping[str, Node], now: float) -> tuple[Blocking, str]:
-    open_nodes = [node for node in nodes.values() if node.health is Health.UP]
-    up = sum(node.slots for node in open_nodes)
-    in_containers = sum(node.slots for node in open_nodes if node.containers)
-    if job.locked is not None:
-        return Blocking.KEY, f"its environment cannot be opened: {job.locked}"
-    if job.not_before is not None and job.not_before > now:
-        return Blocking.COOLDOWN, "its last attempt was lost; the next one follows after a back-off"
-    if not up:
-        return Blocking.NODES, "no node takes work"
-    if job.image is not None and not in_containers:
-        return Blocking.NODES, f"its image {job.image} needs a node that starts containers, and none is up"
-    if target:
-        return Blocking.VACATING, "its slot is still being vacated"
-    if job.image is not None and in_containers < up:
-        return Blocking.CAPACITY, f"all {_slots(in_containers)} that start containers are shared by earlier jobs"
-    return Blocking.CAPACITY, f"all {_slots(up)} are shared by jobs submitted before it"
-
-
-def _slots(number: int) -> str:
-    return f"{number} slot" if number == 1 else f"{number} slots"
+def _beside(kept: Mapping[str, int], free: Mapping[str, int], nodes: Mapping[str, Node]) -> Mapping[str, int]:
+    """``free`` on the nodes that engines on the nodes of ``kept`` can reach."""
+    alone = any(nodes[name].alone for name in kept)
+    return {name: slots for name, slots in free.items() if name in kept or not (alone or nodes[name].alone)}

@@ -1,13 +1,14 @@
 """Shares: how many slots each job should hold, and on which nodes. Pure. Next: policy.py.
 
-Shares are computed by water-filling. First every job gets its smallest size, in submit order. Then the job with the
-fewest slots gets its next size, if enough slots are left, and this repeats until no job can grow. Submit order breaks
-ties.
+Shares are computed by water-filling. First every job gets its smallest size: jobs that run, then jobs that wait, in
+submit order. Then the job with the fewest slots gets its next size, if enough slots are left, and this repeats until no
+job can grow. Submit order breaks ties. A gang has one size, and gangs that run or have a place (gangs.py) come before
+everybody else.
 
-A job's sizes are the numbers of engines n at which ceil(E/n) drops. E micro-batches on n engines take ceil(E/n) rounds.
-A size between two of these numbers would use a GPU and save no round. If the job's batch follows its engines, E is the
-number of micro-batches of an epoch. This E is so large that almost every size is allowed. Until E is known, the only
-size is 1.
+An elastic job's sizes are the numbers of engines n at which ceil(E/n) drops. E micro-batches on n engines take
+ceil(E/n) rounds. A size between two of these numbers would use a GPU and save no round. If the job's batch follows its
+engines, E is the number of micro-batches of an epoch. This E is so large that almost every size is allowed. Until E is
+known, the only size is 1.
 
 Engines stay where they are: a job that grows or shrinks only gains or loses slots. A job uses as few nodes as possible,
 its head node first.
@@ -54,7 +55,9 @@ def sizes_of(job: Job) -> tuple[int, ...]:
     return tuple(sorted({*allowed, min(job.cap, job.max, job.engines)}))
 
 
-def shares(jobs: Sequence[Job], nodes: Mapping[str, Node], now: float) -> dict[str, int]:
+def shares(
+    jobs: Sequence[Job], gangs: Mapping[str, Mapping[str, int]], nodes: Mapping[str, Node], now: float
+) -> dict[str, int]:
     """The number of slots that each job should hold.
 
     The shares divide all slots of nodes that are up, slots that are being vacated included. A slot that a job holds on
@@ -63,6 +66,7 @@ def shares(jobs: Sequence[Job], nodes: Mapping[str, Node], now: float) -> dict[s
 
     Args:
         jobs: all jobs that are not over.
+        gangs: gang to the slots that it holds or that it gets.
         nodes: node id to node.
         now: the time of the state, in seconds since the epoch.
 
@@ -71,14 +75,20 @@ def shares(jobs: Sequence[Job], nodes: Mapping[str, Node], now: float) -> dict[s
     """
     open_slots = sum(node.slots for node in nodes.values() if node.health is Health.UP)
     for_images = sum(node.slots for node in nodes.values() if node.health is Health.UP and node.containers)
-    ladders = {job.id: sizes_of(job) for job in jobs}
-    granted = {job.id: 0 for job in jobs}
+    for slots in gangs.values():
+        open_slots -= sum(number for name, number in slots.items() if nodes[name].health is Health.UP)
+        for_images -= sum(
+            number for name, number in slots.items() if nodes[name].health is Health.UP and nodes[name].containers
+        )
+    elastic = [job for job in jobs if not job.gang]
+    ladders = {job.id: sizes_of(job) for job in elastic}
+    granted = {job.id: sum(gangs.get(job.id, {}).values()) for job in jobs}
     used = {job.id: 0 for job in jobs}
     for_all = open_slots
-    heap = [(0, job.submit, job.id, 0, job) for job in jobs if _may_hold(job, now)]
+    heap = [(0, job.phase is Phase.WAITING, job.submit, job.id, 0, job) for job in elastic if _may_hold(job, now)]
     heapq.heapify(heap)
     while heap:
-        _, submit, key, place, job = heapq.heappop(heap)
+        _, _, submit, key, place, job = heapq.heappop(heap)
         size = ladders[key][place]
         takes = _open_use(job, size, nodes)
         more = takes - used[key]
@@ -88,15 +98,18 @@ def shares(jobs: Sequence[Job], nodes: Mapping[str, Node], now: float) -> dict[s
         for_images -= more if job.image is not None else 0
         granted[key], used[key] = size, takes
         if place + 1 < len(ladders[key]):
-            heapq.heappush(heap, (size, submit, key, place + 1, job))
+            heapq.heappush(heap, (size, False, submit, key, place + 1, job))
     return granted
 
 
 def _may_hold(job: Job, now: float) -> bool:
     """Whether a job gets a share. An ending job gets none. A waiting job gets none during its back-off."""
-    if job.phase is Phase.WAITING:
-        return job.not_before is None or job.not_before <= now
-    return job.phase is Phase.RUNNING
+    return is_due(job, now) if job.phase is Phase.WAITING else job.phase is Phase.RUNNING
+
+
+def is_due(job: Job, now: float) -> bool:
+    """Whether the job's back-off is over."""
+    return job.not_before is None or job.not_before <= now
 
 
 def _open_use(job: Job, size: int, nodes: Mapping[str, Node]) -> int:
@@ -170,6 +183,37 @@ def take(job: Job, kept: Mapping[str, int], number: int, free: Mapping[str, int]
 def room_for(job: Job, free: Mapping[str, int]) -> int:
     """The number of slots that the job could get now."""
     return sum(slots for node, slots in free.items() if node not in job.avoid)
+
+
+def begin(job: Job, target: int, free: Mapping[str, int], nodes: Mapping[str, Node]) -> Mapping[str, int]:
+    """The slots on which an elastic job starts: the largest of its sizes up to ``target`` that is free.
+
+    The job starts among nodes whose engines reach each other, where most of it fits.
+
+    Args:
+        job: the job, which holds nothing.
+        target: the most slots to take.
+        free: node to free slots.
+        nodes: node id to node.
+
+    Returns:
+        Node to slots; empty if the job cannot start.
+    """
+    most = min(job.max, job.engines or job.max)
+    rooms = [(room_for(job, slots), slots) for slots in _within_reach(free, nodes)]
+    room, there = max(rooms, key=lambda room: (min(target, room[0]), min(most, room[0])))
+    size = max((size for size in sizes_of(job) if size <= min(target, room)), default=0)
+    return take(job, {}, size, there)
+
+
+def _within_reach(free: Mapping[str, int], nodes: Mapping[str, Node]) -> list[Mapping[str, int]]:
+    """``free``, grouped by nodes whose engines reach each other.
+
+    The first group holds all nodes that are not ``alone``. Each node that is ``alone`` follows as its own group, by
+    name.
+    """
+    together = {name: slots for name, slots in free.items() if not nodes[name].alone}
+    return [together, *({name: free[name]} for name in sorted(free) if nodes[name].alone)]
 
 
 def head_node_of(alloc: Mapping[str, int]) -> str:

@@ -68,6 +68,10 @@ class Job:
     """Image for the job's containers; the job then needs nodes that start containers. None: any node will do."""
     last_resize: float | None = None
     """Time of the job's newest resize, in seconds since the epoch; None: there was none."""
+    gang: bool = False
+    """Whether the job starts whole on ``max`` slots and is never resized. Other jobs are elastic."""
+    unit: int = 1
+    """Slots of one worker of a gang, which are all on one node: workerDeviceNum. 1 for elastic jobs."""
 
     @property
     def held(self) -> int:

@@ -233,7 +233,8 @@ def for_the_plan(tx: Connection) -> list[Row[Any]]:
     """
     whose = jobs.c["id", "fence", "fence_due", "stop_requested_at", "image", "waiting"]
     size = jobs.c["num_worker", "worker_device_num", "engines", "engines_at", "not_before", "cap", "cap_until"]
-    return list(tx.execute(select(*whose, *size).where(jobs.c.state.in_(_DECIDED_ON)).order_by(jobs.c.id)))
+    is_gang = jobs.c.gang.is_not(None).label("is_gang")
+    return list(tx.execute(select(*whose, *size, is_gang).where(jobs.c.state.in_(_DECIDED_ON)).order_by(jobs.c.id)))
 
 
 def submitted(tx: Connection, most: int) -> list[int]:
