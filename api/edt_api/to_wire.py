@@ -10,8 +10,9 @@ from pydantic_core import to_json
 
 from edt_api.schemas import cluster, jobs
 from edt_api.submissions.frameworks import PREBUILT, PREBUILT_FOLDER, shown_name
-from edt_api.submissions.options import MOST_WORKERS, has_effect
-from edt_contract.frameworks import SupportedFramework
+from edt_api.submissions.options import has_effect
+from edt_contract.gang import Rendezvous
+from edt_scheduler.model.catalogue import MOST_WORKERS, Framework
 from edt_scheduler.model.progress import Curve
 from edt_scheduler.views import (
     ApiTokenView,
@@ -65,7 +66,7 @@ def job(view: JobView) -> jobs.Job:
             "id": view.exec_id,
             "state": view.state.wire,
             "status": view.status.value,
-            "app_name": shown_name(view.framework, view.app_name, view.script, view.folder),
+            "app_name": shown_name(view.framework, view.app_name, view.script, view.folder, view.command),
             "args": view.args_verbatim,
             "options": options(view.options),
             "max_workers": view.num_worker * view.worker_device_num,
@@ -134,28 +135,28 @@ def _columns(points: Sequence[object], *names: str) -> dict[str, list[Any]]:
     return {name: [getattr(point, name) for point in points] for name in names}
 
 
-def framework(each: SupportedFramework) -> jobs.Framework:
-    """Return an entry of WMLA's catalogue. The job decides how many workers it may have, not the framework."""
-    prebuilt = PREBUILT.get(each.wmla_name, {})
+def framework(each: Framework) -> jobs.Framework:
+    """Return an entry of the catalogue in WMLA's form."""
+    prebuilt = list(PREBUILT.get(each.name, {}).values())
     return jobs.Framework(
-        name=each.wmla_name,
+        name=each.name,
         description=each.description,
         desc=[each.description],
         deployMode="cluster",
         hasTask0="",
-        execMode="distributed",
+        execMode="single" if each.max_workers == 1 else "distributed",
         appName=each.app_name,
         numWorkers=1,
-        maxWorkers=MOST_WORKERS,
+        maxWorkers=each.max_workers or MOST_WORKERS,
         workerMemory=each.worker_memory,
         frameworkCmdGenerator="",
-        backend=each.name,
-        prebuiltModelMain=next(iter(prebuilt.values()), ""),
+        backend=each.backend,
+        prebuiltModelMain=prebuilt[0].script if prebuilt else "",
         prebuiltModelDir=PREBUILT_FOLDER if prebuilt else "",
         frameworkVersion="",
-        exports={},
+        exports=dict(each.environ),
         numPs=0,
-        distributeStrategy="",
+        distributeStrategy="MultiWorkerMirroredStrategy" if Rendezvous.TENSORFLOW in each.rendezvous else "",
     )
 
 
@@ -223,7 +224,7 @@ def _timeline_job(view: TimelineJob, viewer: UserView) -> cluster.TimelineJob:
     return cluster.TimelineJob(
         state=jobs.ExecState(view.state.wire),
         owner=view.owner if seen else None,
-        app_name=shown_name(view.framework, view.app_name, view.script, view.folder) if seen else None,
+        app_name=shown_name(view.framework, view.app_name, view.script, view.folder, view.command) if seen else None,
         removed=view.removed,
     )
 

@@ -1,7 +1,7 @@
-"""The table of the frameworks that this release runs. The API, the agent and the runner read it.
+"""The table of the frameworks for which there are runners. The scheduler, the agent and the runner read it.
 
-A new framework needs an entry in ``FRAMEWORKS``, a package of its name in ``edt_runner.frameworks``, and the other
-changes that docs/where.md lists.
+A new one needs an entry in ``FRAMEWORKS``, a package of its name in ``edt_runner.frameworks``, and the other changes
+that docs/where.md lists. What users may name as a job's framework is in ``edt_scheduler.model.catalogue``.
 """
 
 from __future__ import annotations
@@ -22,15 +22,8 @@ class SupportedFramework:
 
     name: str
     """Its name in specs and settings."""
-    wmla_name: str
-    """WMLA's name, with which a user asks for it."""
-    app_name: str
-    """Name of a job whose user gives no name."""
-    description: str
     package: str
     """The Python package that users import; openedt's extra has the same name."""
-    worker_memory: str
-    """The memory of a worker that WMLA's catalogue names. It limits nothing here."""
     image: str
     """The container image of its jobs, if neither the node nor the job names another image."""
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -40,20 +33,12 @@ class SupportedFramework:
 _ALL = (
     SupportedFramework(
         "pytorch",
-        wmla_name="edtPyTorch",
-        app_name="ElasticPyTorchTrain",
-        description="Elastic distributed training with PyTorch",
         package="torch",
-        worker_memory="4G",
         image="openedt/runner-torch:latest",
     ),
     SupportedFramework(
         "tensorflow",
-        wmla_name="edtTensorflow",
-        app_name="ElasticTensorflow2xTrain",
-        description="Elastic distributed training with TensorFlow",
         package="tensorflow",
-        worker_memory="8G",
         image="openedt/runner-tensorflow:latest",
         environ={
             "KERAS_BACKEND": "tensorflow",  # a keras.json in the user's home may name another backend

@@ -6,6 +6,7 @@
     │   ├── NoSuchUser
     │   ├── NoSuchNode
     │   ├── NoSuchImage
+    │   ├── NoSuchFramework
     │   └── NoSuchToken
     ├── Conflict
     │   ├── UserExists
@@ -22,6 +23,7 @@
     │   ├── TokenInvalid
     │   ├── NodeInvalid
     │   ├── ImageInvalid
+    │   ├── FrameworkInvalid
     │   ├── KeyInvalid
     │   ├── CursorInvalid
     │   ├── ReportForeign
@@ -95,6 +97,13 @@ class NoSuchImage(NotFound):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"image {name!r} is not among those that were allowed: list them with `edt images`")
+
+
+class NoSuchFramework(NotFound):
+    """There is no added framework of this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"framework {name[:64]!r} is not among those that were added: list them with `edt frameworks`")
 
 
 class NoSuchToken(NotFound):
@@ -211,6 +220,10 @@ class NodeInvalid(Invalid):
 
 class ImageInvalid(Invalid):
     """The text is not the name of a container image."""
+
+
+class FrameworkInvalid(Invalid):
+    """The entry cannot stand in the framework catalogue. ``field`` is the key that has to be changed."""
 
 
 class KeyInvalid(Invalid):

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from edt_contract.attempt import Assignment
 from edt_contract.gang import GangCommand
 from edt_contract.reports import ExitKind
+from edt_scheduler.model.catalogue import Framework
 from edt_scheduler.model.exactness import Exactness
 from edt_scheduler.model.jobs import DefaultLog
 from edt_scheduler.model.progress import share_done
@@ -108,7 +109,7 @@ class JobView:
     framework: str
     app_name: str
     script: str
-    """The main script's path in the submitted folder."""
+    """The main script's path in the submitted folder; empty if the job runs a command of its user."""
     folder: str
     """Name of the submitted folder; empty if files were submitted without a folder."""
     args_verbatim: str
@@ -160,6 +161,8 @@ class JobView:
     work_dir: Path
     gang: GangCommand | None = None
     """What the processes of a gang run; None: the job is elastic."""
+    command: str = ""
+    """The user's command, its words joined by spaces; empty: the job runs its main script."""
     default_log: DefaultLog = DefaultLog.STEPS
     results_removed_at: float | None = None
     """Since when the job's results, checkpoints and logs are removed because of their age."""
@@ -359,6 +362,16 @@ class ImageView:
     nodes: tuple[ImageOnNode, ...]
 
 
+@dataclass(frozen=True)
+class FrameworkView:
+    """An entry of the framework catalogue."""
+
+    entry: Framework
+    added_by: str | None = None
+    """Name of the admin who added it; None: it is built in."""
+    added_at: float | None = None
+
+
 # ── slots over time: who held them, how jobs were resized, what failed, what has changed ─────────────────────────────
 
 
@@ -511,6 +524,7 @@ class TimelineJob:
     app_name: str
     script: str
     folder: str
+    command: str
     removed: bool
     """Whether the job was deleted. It can no longer be read, but it did hold its slots."""
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from edt_api.protocol import MOST_HEAD_BYTES
 from edt_api.submissions.args import LONGEST
-from edt_api.submissions.frameworks import PREBUILT, RUNNABLE
+from edt_api.submissions.frameworks import PREBUILT
 from edt_api.submissions.main_script import COMPILED_BYTES
 from edt_api.submissions.options import OPTIONS, Option
+from edt_scheduler.model.catalogue import built_in
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wmla.md").read_text()
 
@@ -26,7 +27,7 @@ def said(option: Option) -> str:
 
 
 def test_frameworks_prebuilt_models_and_limits_are_the_codes() -> None:
-    for name in (*RUNNABLE, *(model for models in PREBUILT.values() for model in models)):
+    for name in (*built_in(), *(model for models in PREBUILT.values() for model in models)):
         assert name in PAGE
     assert f"at most {LONGEST} characters" in PAGE
     assert (COMPILED_BYTES, MOST_HEAD_BYTES) == (128 * 1024, 1 << 20) and "128 KiB" in PAGE and "1 MiB" in PAGE

@@ -15,10 +15,10 @@ from fastapi import APIRouter, Query, Response
 from edt_api.dependencies import ThePlatform, for_users
 from edt_api.errors import NoSuchObject, OnlyPlan
 from edt_api.schemas import wmla
-from edt_api.submissions.frameworks import RUNNABLE
 from edt_api.to_wmla import CONSUMER, PLAN
 from edt_api.version import version
 from edt_scheduler.operations import fleet
+from edt_scheduler.operations import frameworks as catalogue
 from edt_scheduler.views import NodeView
 
 router = APIRouter(prefix="/platform/rest/deeplearning/v1", dependencies=[for_users])
@@ -81,22 +81,22 @@ async def delete_plan(plan: str) -> None:
 
 @router.get("/frameworks")
 @router.get("/frameworks/")
-async def frameworks(backend: Annotated[str, Query(max_length=64)] = "") -> list[wmla.FrameworkDetail]:
+def frameworks(platform: ThePlatform, backend: Annotated[str, Query(max_length=64)] = "") -> list[wmla.FrameworkDetail]:
     """List the frameworks in the form of WMLA 1.2, with ``backend`` only those of that backend."""
     return [
         wmla.FrameworkDetail(
-            name=each.wmla_name, home="", backend=each.name, accelerator="edt", psNum="0", commIPNetwork=""
+            name=each.entry.name, home="", backend=each.entry.backend, accelerator="edt", psNum="0", commIPNetwork=""
         )
-        for each in RUNNABLE.values()
-        if backend.lower() in {"", each.name.lower()}
+        for each in catalogue.frameworks(platform)
+        if backend.lower() in {"", each.entry.backend}
     ]
 
 
 @router.get("/frameworks/all")
 @router.get("/frameworks/all/")
-async def framework_names() -> list[str]:
+def framework_names(platform: ThePlatform) -> list[str]:
     """List the names of all frameworks."""
-    return list(RUNNABLE)
+    return [each.entry.name for each in catalogue.frameworks(platform)]
 
 
 def _must_exist(plan: str) -> None:

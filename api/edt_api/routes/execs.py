@@ -29,7 +29,7 @@ from edt_api.job_files import logs, results
 from edt_api.listing import LastLines, Length, Start, api_url, batches, order_of, states_named, streamed
 from edt_api.schemas import jobs
 from edt_api.submissions.args import Submission
-from edt_api.submissions.frameworks import PREBUILT_FOLDER, RUNNABLE
+from edt_api.submissions.frameworks import PREBUILT_FOLDER
 from edt_api.submissions.keras2 import asks_nobody, keras2_spelling, with_keras2
 from edt_api.submissions.main_script import prepare
 from edt_api.submissions.submission import check_data_folder, code, job_spec, read, refuse_a_path
@@ -38,6 +38,7 @@ from edt_contract.crash_points import CrashPoint, crash_point
 from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.model.jobs import JobKey
 from edt_scheduler.operations import execs
+from edt_scheduler.operations import frameworks as catalogue
 from edt_scheduler.operations.submitting import StagedSubmission
 from edt_scheduler.platform import Platform
 from edt_scheduler.views import JobView, UserView
@@ -119,7 +120,7 @@ async def _take(
         with submits.expected():
             folder, main = await concurrency.unpacking.run(prepare, file, staged, code(submission, upload.filename))
             spec = job_spec(submission, folder, main)
-            if asks_nobody(spec):
+            if main and asks_nobody(spec):
                 why = await concurrency.unpacking.run(keras2_spelling, staged / folder / main)
                 spec = with_keras2(spec, why) if why is not None else spec
         crash_point(CrashPoint.API_EXTRACTED)
@@ -143,21 +144,23 @@ async def _removed(staged: Path) -> None:
 
 def _read(
     platform: Platform, viewer: UserView, args: str | None, upload: Upload, key: str | None
-) -> tuple[Submission, Path | bytes, IdempotentRequest | None] | JobView:
+) -> tuple[Submission, Path | bytes | None, IdempotentRequest | None] | JobView:
     """Return the submission and its code, as a path or as it is, or the job that the same request made before."""
     data = upload.fields.get("data")
-    submission = read(args, data, upload.left_out)
+    submission = read(args, data, upload.left_out, partial(catalogue.find, platform))
     check_data_folder(submission, platform.settings.data)
     with _code(submission, upload) as file:
         idempotent = _idempotent(platform, key, args, data, file) if key is not None else None
         if idempotent is not None and (before := execs.submitted_before(platform, owner=viewer, request=idempotent)):
             return before
+        if upload.file is None and submission.has_command:
+            return submission, None, idempotent
         return submission, file.getvalue() if isinstance(file, BytesIO) else Path(file.name), idempotent
 
 
 @contextmanager
 def _code(submission: Submission, upload: Upload) -> Iterator[IO[bytes]]:
-    """Open the job's code: the uploaded file, or the script of a prebuilt model.
+    """Open the job's code: the uploaded file, or the script of a prebuilt model. A command needs none.
 
     Raises:
         UploadRefused: there is no code, a path in its place, or both an upload and a prebuilt model.
@@ -167,6 +170,9 @@ def _code(submission: Submission, upload: Upload) -> Iterator[IO[bytes]]:
             raise UploadRefused("--pbmodel-name takes the place of an upload: send no part named file with it")
         with (PREBUILT / submission.prebuilt).open("rb") as file:
             yield file
+        return
+    if upload.file is None and submission.has_command:
+        yield BytesIO()
         return
     if upload.file is None:
         raise UploadRefused("no part named file: send the code as tar, gzip, zip or a bare script")
@@ -219,9 +225,9 @@ async def delete_all(platform: ThePlatform, viewer: Viewer) -> None:
 
 
 @router.get("/frameworks", dependencies=[for_users])
-def frameworks() -> list[jobs.Framework]:
+def frameworks(platform: ThePlatform) -> list[jobs.Framework]:
     """List the frameworks that ``--exec-start`` accepts."""
-    return [to_wire.framework(each) for each in RUNNABLE.values()]
+    return [to_wire.framework(each.entry) for each in catalogue.frameworks(platform)]
 
 
 @router.get("/{exec_id}")

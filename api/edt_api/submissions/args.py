@@ -2,8 +2,9 @@
 
 A platform option may stand anywhere, as ``--option value`` or ``--option=value``. The platform takes its options out
 and passes all other words to the script in their order. After a bare ``--`` all words go to the script. If an option is
-given twice, the last one counts, unless all of them do (``--msd-env``, labels, attributes). Which options there are,
-and what each takes: options.py. The job keeps all of them as they were given, also those that have no effect here.
+given twice, the last one counts, unless all of them do (``--msd-env``, labels, attributes). All words after
+``--user-cmd`` are a command that the job runs in place of a script. Which options there are, and what each takes:
+options.py. The job keeps all of them as they were given, also those that have no effect here.
 Next: submission.py, which reads the form beside the args and finds the main script.
 """
 
@@ -15,9 +16,10 @@ from dataclasses import dataclass
 
 from edt_api.errors import ArgumentsInvalid
 from edt_api.submissions import slips
-from edt_api.submissions.frameworks import RUN_NOW, prebuilt_script, runnable
+from edt_api.submissions.frameworks import Find, Prebuilt, find_built_in, framework_of, prebuilt_model
 from edt_api.submissions.main_script import below
-from edt_api.submissions.options import MOST_WORKERS, OPTIONS, USER_CMD, Option, count
+from edt_api.submissions.options import OPTIONS, USER_CMD, Option, count
+from edt_scheduler.model.catalogue import MOST_WORKERS, Framework, built_in
 from edt_scheduler.model.jobs import JobSpec
 
 LONGEST = 256 * 1024
@@ -52,6 +54,12 @@ class Submission(JobSpec):
     """The value of ``--data-source``: JSON that is not parsed yet."""
     prebuilt: str | None = None
     """The script of the prebuilt model that ``--pbmodel-name`` asks for, in place of an upload."""
+    has_command: bool = False
+    """Whether the job runs the command of ``--user-cmd`` in place of a script."""
+    max_workers: int = 0
+    """The most workers that the job's framework takes; 0: any number."""
+    own_python: bool = False
+    """Whether the job may run with another Python than this one: in an image or an environment of its own."""
 
 
 @dataclass(frozen=True)
@@ -88,14 +96,18 @@ class _Given:
         return ArgumentsInvalid(self.name, got, self.option.takes)
 
 
-def parse(args: str) -> Submission:
+def parse(args: str, find: Find = find_built_in) -> Submission:
     """Return the job that ``args`` ask for.
+
+    Args:
+        args: the command line.
+        find: finds an entry of the framework catalogue.
 
     Raises:
         ArgumentsInvalid: ``args`` cannot be taken; the error names the option, what it got and what it takes.
     """
     _check_text(args)
-    options, own, behind = _sort(split(args))
+    options, own, behind, command = _sort(split(args))
     last = {option.name: option for option in options}
     if "--exec-start" not in last:
         raise ArgumentsInvalid("--exec-start", "nothing", OPTIONS["--exec-start"].takes)
@@ -105,27 +117,38 @@ def parse(args: str) -> Submission:
             raise option.wrong()
     devices = last.get("--workerDeviceNum") or last.get("--gpuPerWorker")
     timeout = last.get("--msd-pending-timeout")
-    framework = runnable(last["--exec-start"].value)
-    prebuilt = _prebuilt(last, framework.wmla_name)
+    framework = framework_of(last["--exec-start"].value, find)
+    prebuilt = _prebuilt(last, framework.name)
+    if command is not None:
+        _check_command(command, framework, prebuilt)
+    elif not framework.elastic and not framework.command:
+        raise ArgumentsInvalid(USER_CMD, "nothing", f"the command to run, since {framework.name} has none of its own")
+    image = _text(last.get("--msd-image-name"))
     return Submission(
-        framework=framework.wmla_name,
-        backend=framework.name,
+        framework=framework.name,
+        backend=framework.backend,
+        gang=framework.gang(command[:1] if command else ()),
+        default_log=framework.default_log,
+        model_folder=framework.model_folder,
+        has_command=command is not None,
+        max_workers=framework.max_workers,
+        own_python=image is not None or framework.other_python,
         args_verbatim=_masked(args, options),
-        model_main=prebuilt or _text(last.get("--model-main")) or "",
+        model_main=(prebuilt.script if prebuilt else _text(last.get("--model-main"))) or "",
         model_dir=_text(last.get("--model-dir")),
         app_name=_text(last.get("--appName")) or framework.app_name,
         num_worker=_num_worker(last.get("--numWorker"), last.get("--edt-options")),
         worker_device_num=int(devices.value) if devices else 1,
         max_restarts=int(last["--maxRestarts"].value) if "--maxRestarts" in last else 0,
         pending_timeout=int(timeout.value) if timeout else None,
-        environ=_environ(option for option in options if option.name == "--msd-env"),
+        environ=_environ((option for option in options if option.name == "--msd-env"), framework),
         data_path=_data_path(last.get("--cs-datastore-meta")),
         data_source=_text(last.get("--data-source")),
-        image=_text(last.get("--msd-image-name")),
-        arguments=own + behind,
+        image=image or framework.image or None,
+        arguments=(command[1:] if command else ()) + (prebuilt.arguments if prebuilt else ()) + own + behind,
         options=tuple((option.name, option.shown) for option in counting),
         remark=slips.sentences(own, [name for name in OPTIONS if name not in last]) or None,
-        prebuilt=prebuilt,
+        prebuilt=prebuilt.script if prebuilt else None,
     )
 
 
@@ -178,8 +201,10 @@ def _check_text(args: str) -> None:
         raise ArgumentsInvalid("args", "half of a surrogate pair", "text that UTF-8 can write") from None
 
 
-def _sort(words: tuple[Word, ...]) -> tuple[list[_Given], tuple[str, ...], tuple[str, ...]]:
-    """Return the platform's options, the words of the user's script between them, and the words after a bare ``--``."""
+def _sort(words: tuple[Word, ...]) -> tuple[list[_Given], tuple[str, ...], tuple[str, ...], tuple[str, ...] | None]:
+    """Return the platform's options, the words of the user's script between them, the words after a bare ``--``, and
+    the command of ``--user-cmd``; None: there is none.
+    """
     options: list[_Given] = []
     own: list[str] = []
     rest = iter(words)
@@ -189,7 +214,7 @@ def _sort(words: tuple[Word, ...]) -> tuple[list[_Given], tuple[str, ...], tuple
         spelt, equals, value = word.text.partition("=")
         name = _platform_name(spelt)
         if name == USER_CMD:
-            raise _command(value if equals else " ".join(word.text for word in rest))
+            return options, tuple(own), (), _command(value, [word.text for word in rest])
         if name is None:
             own.append(word.text)
         elif equals:
@@ -200,7 +225,7 @@ def _sort(words: tuple[Word, ...]) -> tuple[list[_Given], tuple[str, ...], tuple
                 got = "nothing" if following is None else f"nothing before {following.text.split('=')[0]}"
                 raise ArgumentsInvalid(name, got, OPTIONS[name].takes)
             options.append(_Given(name, following.text, following))
-    return options, tuple(own), tuple(word.text for word in rest)
+    return options, tuple(own), tuple(word.text for word in rest), None
 
 
 def _platform_name(spelt: str) -> str | None:
@@ -214,21 +239,41 @@ def _platform_name(spelt: str) -> str | None:
     return name if name in OPTIONS or name == USER_CMD else None
 
 
-def _command(words: str) -> ArgumentsInvalid:
-    got = repr(words.removeprefix("-- ").strip()[:64]) if words.strip() not in {"", "--"} else "nothing"
-    takes = f"no command in this release, which runs a script of the upload (--model-main) with {RUN_NOW}"
-    return ArgumentsInvalid(USER_CMD, got, takes)
+def _command(value: str, rest: list[str]) -> tuple[str, ...]:
+    """Return the words of a command.
+
+    Args:
+        value: the text behind ``--user-cmd=``: a word, or a whole command line in quotes.
+        rest: the words behind. A single one may hold a whole command line, too.
+    """
+    words = [word.text for word in split(value)] + rest
+    if words[:1] == ["--"]:
+        words = words[1:]
+    if len(words) == 1:
+        words = [word.text for word in split(words[0])]
+    if not words or not words[0].strip():
+        raise ArgumentsInvalid(USER_CMD, "nothing", "a command, such as --user-cmd -- bash run.sh")
+    return tuple(words)
 
 
-def _prebuilt(given: Mapping[str, _Given], framework: str) -> str | None:
-    """Return the script of the prebuilt model that was asked for; None if none was."""
+def _check_command(command: tuple[str, ...], framework: Framework, prebuilt: Prebuilt | None) -> None:
+    if framework.elastic:
+        others = ", ".join(name for name, each in built_in().items() if not each.elastic)
+        takes = f"no command with {framework.name}, whose jobs are elastic; these frameworks take one: {others}"
+        raise ArgumentsInvalid(USER_CMD, repr(" ".join(command)[:64]), takes)
+    if prebuilt is not None:
+        raise ArgumentsInvalid(USER_CMD, repr(" ".join(command)[:64]), "no command beside --pbmodel-name")
+
+
+def _prebuilt(given: Mapping[str, _Given], framework: str) -> Prebuilt | None:
+    """Return the prebuilt model that was asked for; None if none was."""
     option = given.get("--pbmodel-name")
     if option is None:
         return None
     for other in ("--model-main", "--model-dir"):
         if other in given:
             raise option.wrong(f"{option.value[:64]!r} beside {other}")
-    return prebuilt_script(framework, option.value)
+    return prebuilt_model(framework, option.value)
 
 
 def _ends_a_value(text: str) -> bool:
@@ -251,8 +296,9 @@ def _num_worker(workers: _Given | None, edt: _Given | None) -> int:
     return most if asked is None else min(asked, most)
 
 
-def _environ(options: Iterable[_Given]) -> dict[str, str]:
-    environ: dict[str, str] = {}
+def _environ(options: Iterable[_Given], framework: Framework) -> dict[str, str]:
+    """Return the job's own variables. An elastic job has those of its framework, too; a gang's command has them."""
+    environ: dict[str, str] = dict(framework.environ) if framework.elastic else {}
     for option in options:
         name, equals, value = option.value.partition("=")
         if not equals or not _VARIABLE.fullmatch(name):

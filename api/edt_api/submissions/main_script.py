@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from edt_api.errors import ArgumentsInvalid
 from edt_api.submissions.archives import unpack_file
+from edt_contract.durable import sync
 
 DEFAULT_MAIN = "main.py"
 """The main script if the client named ``--model-dir`` but no ``--model-main``."""
@@ -33,25 +34,35 @@ class Code:
     model_dir: str | None
     script: str
     """The file's name if the upload is a bare script."""
-    own_image: bool
-    """Whether the job brings an image, whose Python may be another than this one."""
+    own_python: bool
+    """Whether the job may run with another Python than this one."""
+    has_command: bool = False
+    """Whether the job runs a command in place of a main script."""
 
 
-def prepare(upload: Path | bytes, into: Path, code: Code) -> tuple[str, str]:
+def prepare(upload: Path | bytes | None, into: Path, code: Code) -> tuple[str, str]:
     """Unpack the upload into the folder ``into``, which must not exist yet, and find the main script.
 
+    Without an upload the folder is empty. A job that runs a command has no main script.
+
     Returns:
-        The working directory and the main script in it, both relative; "" is the folder itself.
+        The working directory and the main script in it, both relative; "" is the folder itself, or no script.
 
     Raises:
         ArchiveRefused: the upload cannot be unpacked.
         TooLarge: the upload exceeds a limit.
         ArgumentsInvalid: it has no such script, or Python cannot read it. Nothing is left of ``into``.
     """
+    if upload is None:
+        into.mkdir()
+        sync(into.parent)
+        return "", ""
     unpack_file(upload, into, code.script)
     try:
+        if code.has_command:
+            return working_folder(into, code.model_dir), ""
         folder, main = locate(into, code.model_dir, code.model_main or DEFAULT_MAIN)
-        check(into / folder / main, main, compiled=not code.own_image)
+        check(into / folder / main, main, compiled=not code.own_python)
     except BaseException:
         shutil.rmtree(into, ignore_errors=True)
         raise
@@ -88,6 +99,22 @@ def locate(staged: Path, model_dir: str | None, model_main: str) -> tuple[str, s
         got += ", a folder"
     held = _names(path.relative_to(staged) for path in staged.rglob("*.py") if path.is_file())
     raise ArgumentsInvalid("--model-main", got, f"a file of the upload, which holds {held or 'no .py'}")
+
+
+def working_folder(staged: Path, model_dir: str | None) -> str:
+    """Return the folder in which a command starts: the one of ``--model-dir``, the only one at the top, or the upload.
+
+    Raises:
+        ArgumentsInvalid: the upload has folders, and none is the one that the client named.
+    """
+    if model_dir is not None and not below(PurePosixPath(model_dir).name):
+        model_dir = None  # "." names no folder
+    folders = list(_folders(staged, model_dir))
+    if model_dir is None:
+        return folders[-1]
+    if folders == [""] and (others := _names(path for path in _top(staged) if path.is_dir())):
+        raise ArgumentsInvalid("--model-dir", repr(model_dir[:64]), f"a folder of the upload, which holds {others}")
+    return folders[0]
 
 
 def check(path: Path, main: str, *, compiled: bool) -> None:

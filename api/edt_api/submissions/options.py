@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from edt_api.submissions.frameworks import RUN_NOW
+from edt_scheduler.model.catalogue import MOST_WORKERS
 from edt_scheduler.model.images import is_name
 
-MOST_WORKERS = 10_000
 MOST_RESTARTS = 1_000
 _MOST_OF_32_BITS = 2**32 - 2
 """The highest number of a user or a group of Linux."""
@@ -76,7 +76,7 @@ _PARTS = _matching("a number such as 2, 0.5 or 500m", _PART)
 
 OPTIONS: Mapping[str, Option] = {
     # what is run
-    "--exec-start": _anything(f"the name of a framework, {RUN_NOW}"),
+    "--exec-start": _anything(f"the name of a framework: {RUN_NOW} or an added one"),
     "--model-main": _text("the path of the main script inside the upload", effect=True),
     "--model-dir": _text("the name of a folder inside the upload", effect=True),
     "--pbmodel-name": _text("the name of a prebuilt model", effect=True),
@@ -136,7 +136,7 @@ OPTIONS: Mapping[str, Option] = {
     "--cs-url-bearer": _text("a bearer token", secret=True),
     "--debug-level": _one_of("debug", "info", "warn", "error", variable="DLI_LOGGER_LEVEL"),
 }
-"""All options that take a value. Not among them: ``--user-cmd``, which is refused until this platform runs commands."""
+"""All options that take one value. Not among them: ``--user-cmd``, which takes all words behind it."""
 
 USER_CMD = "--user-cmd"
 

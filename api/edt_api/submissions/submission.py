@@ -13,9 +13,10 @@ from typing import IO, Any
 
 from edt_api.errors import ArgumentsInvalid, UploadRefused
 from edt_api.submissions.args import Submission, parse
-from edt_api.submissions.frameworks import RUN_NOW
-from edt_api.submissions.main_script import Code, below
-from edt_api.submissions.options import MOST_WORKERS, OPTIONS, Option
+from edt_api.submissions.frameworks import Find, find_built_in
+from edt_api.submissions.main_script import DEFAULT_MAIN, Code, below
+from edt_api.submissions.options import OPTIONS, Option
+from edt_scheduler.model.catalogue import MOST_WORKERS, built_in
 from edt_scheduler.model.jobs import JobSpec
 
 _PATH_BYTES = 4096
@@ -34,7 +35,7 @@ _CHECKED_LIKE: Mapping[str, Option] = {
 _PATH_ENDINGS = (".tar", ".gz", ".tgz", ".zip", ".py")
 
 
-def read(args: str | None, data: str | None, left_out: Sequence[str] = ()) -> Submission:
+def read(args: str | None, data: str | None, left_out: Sequence[str] = (), find: Find = find_built_in) -> Submission:
     """Return the job that the query's ``args`` and the form's ``data`` ask for. Either of the two may hold the args.
 
     ``hardwareSpec`` and ``dataSource`` of ``data`` override the options with the same meaning.
@@ -43,6 +44,7 @@ def read(args: str | None, data: str | None, left_out: Sequence[str] = ()) -> Su
         args: the query's args; None: there are none.
         data: the form's ``data``; None: there is none.
         left_out: names of further files that came with the code, which the job's user is told of.
+        find: finds an entry of the framework catalogue.
 
     Raises:
         ArgumentsInvalid: there are no args, or args or ``data`` hold something that the API cannot take.
@@ -51,23 +53,39 @@ def read(args: str | None, data: str | None, left_out: Sequence[str] = ()) -> Su
     if args is None:
         args = form.get("args")
     if not isinstance(args, str) or not args.strip():
-        raise ArgumentsInvalid("args", "nothing", f"a command line that begins with --exec-start {RUN_NOW}")
-    submission = parse(args)
+        raise ArgumentsInvalid(
+            "args",
+            "nothing",
+            "a command line that begins with --exec-start and the name of a framework, such as edtPyTorch",
+        )
+    submission = parse(args, find)
     source = form.get("dataSource")
     recorded = [*submission.options, *_hardware(form.get("hardwareSpec"))]
     if source is not None:
         recorded.append(("dataSource", _short("dataSource", json.dumps(source))))
     elif submission.data_source is not None:
         source = _json("--data-source", submission.data_source)
+    workers = _count("num_nodes", _inside(form, "hardwareSpec", "nodes", "num_nodes")) or submission.num_worker
+    remarks = (submission.remark, _left_out(left_out), _capped(submission, workers))
     return replace(
         submission,
         options=tuple(recorded),
-        remark="; ".join(filter(None, (submission.remark, _left_out(left_out)))) or None,
-        num_worker=_count("num_nodes", _inside(form, "hardwareSpec", "nodes", "num_nodes")) or submission.num_worker,
+        remark="; ".join(filter(None, remarks)) or None,
+        num_worker=min(workers, submission.max_workers or workers),
         worker_device_num=_count("num_gpu", _inside(form, "hardwareSpec", "nodes", "gpu", "num_gpu"))
         or submission.worker_device_num,
         data_path=_source_path(source) or submission.data_path,
     )
+
+
+def _capped(submission: Submission, workers: int) -> str:
+    """Return a sentence if the job asks for more workers than its framework takes."""
+    most = submission.max_workers
+    if not most or workers <= most:
+        return ""
+    told = f"{submission.framework} takes at most {most} worker{'s' if most > 1 else ''}, so {workers} count as {most}"
+    more = f"dist{submission.framework}"
+    return f"{told}; --exec-start {more} runs several" if more in built_in() else told
 
 
 def _left_out(names: Sequence[str]) -> str:
@@ -110,8 +128,15 @@ def code(submission: Submission, filename: str | None) -> Code:
     Raises:
         ArgumentsInvalid: neither ``--model-main`` nor the upload names a file.
     """
-    script = script_name(submission, filename)
-    return Code(submission.model_main, submission.model_dir, script, own_image=submission.image is not None)
+    name = submission.model_main or filename
+    script = script_name(submission, filename) if name or not submission.has_command else DEFAULT_MAIN
+    return Code(
+        submission.model_main,
+        submission.model_dir,
+        script,
+        own_python=submission.own_python,
+        has_command=submission.has_command,
+    )
 
 
 def job_spec(submission: Submission, folder: str, main: str) -> JobSpec:

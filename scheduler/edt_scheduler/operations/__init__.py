@@ -66,6 +66,11 @@ broker.
     allow_image(platform, name, *, by: UserView, everywhere: bool) -> ImageView
     forbid_image(platform, name) -> None                   NoSuchImage
     record_pull(platform, node, image, error) -> None
+``frameworks``: the framework catalogue
+    find(platform, name) -> Framework | None               for a job that names it
+    frameworks(platform) -> list[FrameworkView]            the built-in entries and the added ones
+    add_framework(platform, entry: Mapping, *, by: UserView) -> FrameworkView      or replace; FrameworkInvalid
+    remove_framework(platform, name) -> None               NoSuchFramework
 ``agents``: what agents ask and report
     assignments(platform, node, *, woken_by="timer") -> NodeAssignments      also the heartbeat
     assignments_version(platform, node) -> int             one cheap read for the long poll; writes nothing.

@@ -135,6 +135,7 @@ def timeline(platform: Platform, *, viewer: UserView, since: float = 0.0, until:
                     state=JobState(row.state),
                     script=row.model_main,
                     folder=folder_sent(row.work_dir),
+                    command=to_views.users_command(row),
                     removed=row.deleted_at is not None,
                 )
                 for row in store.in_short(tx, named)

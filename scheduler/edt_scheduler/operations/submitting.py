@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.encoding import to_json_object
 from edt_contract.frameworks import KERAS2_VARIABLE
+from edt_contract.gang import MAIN
 from edt_scheduler.errors import (
     DatabaseUnavailable,
     KeyReused,
@@ -272,7 +273,7 @@ def _work_dir(spec: JobSpec, staged: Path) -> PurePosixPath:
     if not (staged / inside).is_dir():
         inside = PurePosixPath(".")  # the archive holds the folder's contents, not the folder
     main = PurePosixPath(spec.model_main)
-    if main.is_absolute() or ".." in main.parts or not (staged / inside / main).is_file():
+    if main.is_absolute() or ".." in main.parts or not (_runs_a_command(spec) or (staged / inside / main).is_file()):
         raise SubmissionInvalid("--model-main", f"{spec.model_main!r} is not a file of the submitted code")
     as_json = {
         **asdict(spec),
@@ -288,6 +289,11 @@ def _work_dir(spec: JobSpec, staged: Path) -> PurePosixPath:
         asked = f"{spec.num_worker} x {spec.worker_device_num}"
         raise SubmissionInvalid("--numWorker", f"x --workerDeviceNum: got {asked} slots, takes at most {MOST_SLOTS}")
     return PurePosixPath(SUBMITTED_CODE) / inside
+
+
+def _runs_a_command(spec: JobSpec) -> bool:
+    """Whether the job runs a command in place of a main script."""
+    return spec.gang is not None and not spec.model_main and MAIN not in spec.gang.command
 
 
 def _seed(spec: JobSpec) -> int:

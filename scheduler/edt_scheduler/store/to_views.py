@@ -49,6 +49,13 @@ def jobs(tx: Connection, settings: Settings, rows: Sequence[Row[Any]]) -> list[J
     return [_job(settings, row, held.get(row.id, 0)) for row in rows]
 
 
+def users_command(row: Row[Any]) -> str:
+    """The command that a job runs in place of a main script, its words joined by spaces; "": it runs a script."""
+    if row.gang is None or row.model_main:
+        return ""
+    return " ".join((*row.gang["command"], *row.arguments))
+
+
 def _job(settings: Settings, row: Row[Any], slots: int) -> JobView:
     name = exec_id(row.id)
     directory = settings.job_directory(name)
@@ -69,6 +76,7 @@ def _job(settings: Settings, row: Row[Any], slots: int) -> JobView:
         directory=directory,
         work_dir=directory / row.work_dir,
         gang=from_json_object(GangCommand, row.gang) if row.gang is not None else None,
+        command=users_command(row),
         default_log=DefaultLog(row.default_log),
     )
 
