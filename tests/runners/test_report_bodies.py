@@ -128,9 +128,9 @@ import json, sys
 from edt_contract.attempt import AttemptSpec
 from edt_contract.reports import ReportKind
 from edt_runner.protocol.messages import TrainingReport
-from edt_runner.supervisor.supervisor import Supervisor
+from edt_runner.supervisor.elastic import ElasticSupervisor
 
-supervisor = Supervisor(AttemptSpec.from_json_object(json.loads(sys.argv[1])))
+supervisor = ElasticSupervisor(AttemptSpec.from_json_object(json.loads(sys.argv[1])))
 for kind in (*ReportKind, "dance", ""):
     body = {"allocation": 1, "engines": 4, "address": "h:1", "first": 1, "step": 1, "equal": True}
     supervisor._receive(TrainingReport(kind, body))

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner.supervisor.coordinator_link import HEAD_NODE_FILE, CoordinatorLink, HeadNode, SharedFolder
+from edt_runner.supervisor.coordinator_link import CoordinatorLink, HeadNode
 from edt_runner.supervisor.engines import Engines
+from edt_runner.supervisor.shared_folder import HEAD_NODE_FILE, SharedFolder
 from support.small_disk import small_disk
 from support.training import spec_for
 

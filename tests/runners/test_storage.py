@@ -17,7 +17,7 @@ import pytest
 
 from edt_contract.durable import AppendFile, News, Outage, PatientLog, disk_error, sweep_drafts, write_whole
 from edt_runner.supervisor.agent_link import Storage
-from edt_runner.supervisor.fork_server import LogPipe
+from edt_runner.supervisor.logs import LogPipe
 from support.small_disk import small_disk
 
 

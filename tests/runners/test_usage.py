@@ -15,7 +15,7 @@ import pytest
 
 from edt_contract import processes
 from edt_contract.attempt import USAGE_FILE, AttemptSpec, DesiredSlot
-from edt_runner.supervisor.engines import UsageMeter
+from edt_runner.supervisor.usage import UsageMeter
 
 MOST_OF_IT = 0.35
 """Of the 0.4 s that both have used: the kernel tells user and system time of each in whole hundredths."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edt_runner.supervisor.engines import OomCounter
+from edt_runner.supervisor.usage import OomCounter
 
 
 @contextmanager

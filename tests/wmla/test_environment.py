@@ -16,8 +16,10 @@ from typing import Any, cast
 import pytest
 
 from edt_contract.frameworks import FRAMEWORKS, must_be_cold, supervisor_environ
+from edt_contract.gang import Gang, GangCommand, GangNode, Processes, Rendezvous
 from edt_runner.context import Context
-from edt_runner.supervisor import process_environment
+from edt_runner.supervisor import gang_environment, process_environment
+from edt_runner.supervisor.gang_layout import lay_out
 from edt_scheduler.attempts.environment import job_environment
 from edt_scheduler.settings import Settings
 from support.nursery import Nursery
@@ -63,18 +65,33 @@ def of_process(folder: Path, role: str, device: str = "cpu", ordinal: int = 0, *
     return process_environment.of(Context(role, spec, "", name, device, ordinal), os.environ)
 
 
+def of_gang(folder: Path, python_home: str) -> dict[str, str]:
+    """The variables of a process of a gang with a Python environment of its own, or without."""
+    (folder / "conda-meta").mkdir(exist_ok=True)
+    command = GangCommand(("train",), Processes.DEVICE, tuple(Rendezvous), python_home=python_home)
+    found: dict[str, str] = {}
+    for home in {python_home, python_home and sys.prefix}:
+        gang = Gang(replace(command, python_home=home), 1, (GangNode("alpha", "127.0.0.1", (1, 2)),))
+        spec = replace(spec_for(folder, "conv"), environ={}, node="alpha", gang=gang)
+        layout = lay_out(gang, ((5000, 5001, 5002),))
+        found |= gang_environment.of(layout.members[1], layout, spec, devices=["cpu"], inherited=os.environ)
+    return found
+
+
 def test_all_variables_that_samples_read_and_logs_show_are_set(tmp_path: Path) -> None:
     found = of_job(tmp_path).keys() | of_process(tmp_path, "engine").keys() - spec_for(tmp_path, "conv").environ.keys()
     assert not (READ_BY_SAMPLES | SHOWN_IN_LOGS) - found
 
 
 def test_the_document_lists_what_is_set_and_nothing_else(tmp_path: Path) -> None:
-    same, each, unset = (
+    same, each, of_gangs, unset = (
         set(re.findall(r"[A-Z][A-Z0-9_]+(?:_\*)?", " ".join(re.findall(r"^\| ([A-Z].*?) \|", part, re.M))))
         for part in DOCUMENT.read_text().split("\n## ")[1:]
     )
     assert same == of_job(tmp_path).keys()
     assert each == of_process(tmp_path, "engine").keys()
+    assert of_gangs | each == of_gang(tmp_path, "").keys() | of_gang(tmp_path, str(tmp_path)).keys()
+    assert not of_gangs & each
     assert not unset & (same | each)
 
 

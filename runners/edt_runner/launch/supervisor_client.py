@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from edt_contract.attempt import AttemptSpec, DesiredSlot, DesiredState
 from edt_contract.encoding import dump_line, dumps
-from edt_contract.frameworks import must_be_cold, supervisor_environ
+from edt_contract.frameworks import NO_FRAMEWORK, must_be_cold, supervisor_environ
 from edt_contract.reports import REPORTS_FILE, ExitKind, Report, ReportKind
 from edt_runner.errors import RunnerError
 from edt_runner.protocol.channel import LineChannel
@@ -44,12 +44,13 @@ class Process(Protocol):
 
 
 def spawn(spec: AttemptSpec) -> Process:
-    """Start a supervisor as a new process, which imports its framework first."""
-    environ = os.environ | supervisor_environ(spec.framework, chosen=os.environ)
+    """Start a supervisor as a new process, which imports its framework first. For a gang it imports none."""
+    framework = spec.framework if spec.gang is None else NO_FRAMEWORK
+    environ = os.environ | supervisor_environ(framework, chosen=os.environ)
     cold = ["--cold"] if must_be_cold(spec.environ, environ) else []
     with (Path(spec.spool_dir) / "supervisor.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "edt_runner.supervisor", "--framework", spec.framework, *cold],
+            [sys.executable, "-m", "edt_runner.supervisor", "--framework", framework, *cold],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,

@@ -1,5 +1,6 @@
 """``python -m edt_runner.supervisor``: import the framework, read an attempt spec from standard input, run the attempt.
 
+* ``--framework NAME``: the framework to import; ``none``: none, for gangs.
 * ``--cold``: read the spec and set its environment before the framework is imported. Jobs need this when they set
   variables that libraries read at import.
 * ``--log FILE``: append standard output and error to this file. A container's supervisor needs this.
@@ -24,10 +25,12 @@ from edt_contract.attempt import AttemptSpec
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.durable import CANNOT_WRITE
 from edt_contract.encoding import ContractError, load_object
+from edt_contract.frameworks import NO_FRAMEWORK
 from edt_runner import frameworks
 from edt_runner.errors import RunnerError
 from edt_runner.supervisor import users
-from edt_runner.supervisor.supervisor import Supervisor
+from edt_runner.supervisor.elastic import ElasticSupervisor
+from edt_runner.supervisor.gang import GangSupervisor
 
 
 def main() -> int:
@@ -47,13 +50,13 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s supervisor %(message)s", stream=sys.stderr)
     processes.set_name("edt-supervisor")
     try:
-        if not options.cold:
+        if not options.cold and options.framework != NO_FRAMEWORK:
             frameworks.by_name(options.framework).warm()
         line = sys.stdin.buffer.readline()
         if not line.strip():
             return 0
         spec = AttemptSpec.from_json_object(load_object(line))
-        if options.cold:
+        if options.cold and spec.gang is None:
             os.environ.update(spec.environ)
             frameworks.by_name(spec.framework).warm()
     except (ContractError, RunnerError) as error:
@@ -68,7 +71,7 @@ def live(spec: AttemptSpec) -> int:
     processes.adopt_orphans()
     crash_point(CrashPoint.SUPERVISOR_START)
     try:
-        supervisor = Supervisor(spec)
+        supervisor = ElasticSupervisor(spec) if spec.gang is None else GangSupervisor(spec)
     except OSError as error:
         logging.error("%s does not begin, since %s cannot be written: %s", spec.job, spec.spool_dir, error)
         return CANNOT_WRITE

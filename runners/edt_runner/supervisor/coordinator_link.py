@@ -12,7 +12,6 @@ limit, but the pauses before them grow.
 
 from __future__ import annotations
 
-import json
 import logging
 import select
 import selectors
@@ -21,11 +20,10 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from edt_contract import processes
-from edt_contract.attempt import FENCE_FILE, AttemptSpec
-from edt_contract.durable import Outage, write_whole
+from edt_contract.attempt import AttemptSpec
+from edt_contract.durable import Outage
 from edt_runner.context import Context
 from edt_runner.protocol.channel import Channel, connect
 from edt_runner.protocol.messages import (
@@ -36,10 +34,11 @@ from edt_runner.protocol.messages import (
     Message,
     Role,
 )
-from edt_runner.supervisor import fork_server, users
+from edt_runner.supervisor import fork_server, forking
 from edt_runner.supervisor.agent_link import note_coordinator
 from edt_runner.supervisor.engines import Engines
 from edt_runner.supervisor.fork_server import Child
+from edt_runner.supervisor.shared_folder import SharedFolder
 
 _log = logging.getLogger(__name__)
 ALONE_SECONDS = 120.0
@@ -48,8 +47,6 @@ _CONNECT_SECONDS = 1.0
 _KEPT = EngineGone | EngineRaised
 """Messages of these types are kept while there is no connection, and sent later."""
 
-HEAD_NODE_FILE = "head-node"
-"""File in the job's checkpoint folder with fence, node and address of the supervisor that became the head node last."""
 _PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 _CALM_SECONDS = 60.0
 """When a process that has lived longer than this dies, the pauses begin with the shortest one again."""
@@ -112,7 +109,7 @@ class HeadNode:
             processes.set_name("edt-coordinator")
             CoordinatorServer(listener, spec.token, theirs, recovering=recovering).serve()
 
-        self.coordinator = fork_server.fork(run, keep=[theirs.fileno(), listener.fileno()])
+        self.coordinator = forking.fork(run, keep=[theirs.fileno(), listener.fileno()])
         theirs.close()
         self.coordinator_restarts.started = time.monotonic()
         return ours
@@ -130,59 +127,16 @@ class HeadNode:
     def kill_if_stopped(self) -> None:
         """Kill coordinator or driver if a signal has stopped it (state T), so that it is restarted."""
         for pid in filter(processes.is_stopped, self._pids()):
-            fork_server.send_signal(pid, signal.SIGKILL)
+            forking.send_signal(pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Kill coordinator and driver, and stop listening: this node is no longer the head node."""
         for pid in self._pids():
-            fork_server.send_signal(pid, signal.SIGKILL)
+            forking.send_signal(pid, signal.SIGKILL)
         self._listener.close()
 
     def _pids(self) -> list[int]:
         return [pid for pid in (self.coordinator, self.driver.pid if self.driver else None) if pid is not None]
-
-
-class SharedFolder:
-    """The files in the job's checkpoint folder that tell supervisors about the attempt when messages do not arrive.
-
-    All nodes of a job see the same folder. The job itself can write there, so the files may hold anything.
-    """
-
-    def __init__(self, spec: AttemptSpec) -> None:
-        self._spec, self._folder = spec, Path(spec.checkpoint_dir)
-
-    def shut_out_by(self) -> int:
-        """The higher fence in the fence file, by which this attempt must end; 0: there is none."""
-        try:
-            with users.as_script():
-                lowest = int((self._folder / FENCE_FILE).read_text())
-        except (OSError, ValueError):
-            return 0
-        return lowest if lowest > self._spec.fence else 0
-
-    def head_node(self) -> str | None:
-        """``host:port`` of the supervisor that became this attempt's head node last; None: no supervisor has become it,
-        or the file cannot be read."""
-        try:
-            with users.as_script():
-                facts = json.loads((self._folder / HEAD_NODE_FILE).read_text())
-            return str(facts["address"]) if facts["fence"] == self._spec.fence else None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
-
-    def name_head_node(self, address: str | None) -> None:
-        """Write into the shared file that this node is the head node.
-
-        Args:
-            address: ``host:port`` of the coordinator.
-
-        Raises:
-            OSError: the disk does not accept the file.
-        """
-        facts = {"fence": self._spec.fence, "node": self._spec.node, "address": address}
-        with users.as_script():
-            self._folder.mkdir(parents=True, exist_ok=True)
-            write_whole(self._folder / HEAD_NODE_FILE, json.dumps(facts), durable=False)
 
 
 class CoordinatorLink:

@@ -1,12 +1,8 @@
-"""Forks the processes of a job. The supervisor has imported everything once, so its children start in milliseconds.
+"""Forks the processes of an elastic job. The supervisor has imported everything once, so they start in milliseconds.
 
-``fork`` starts the coordinator and the process that shares files. ``start`` starts the driver and the engines, which
-run the user's script: their output goes through pipes into log files, and the errors of user code come through a third
-pipe. The exit status tells the supervisor how the script ended.
-
-A fork is only safe from a process with one thread. numpy's OpenBLAS would start a pool of threads when it is imported,
-so the supervisor is started with OPENBLAS_NUM_THREADS=1. Nothing in this process may compute, because that could start
-another pool of threads.
+``start`` starts the driver and the engines, which run the user's script: their output goes through pipes into log files
+(``logs``), and the errors of user code come through a third pipe. The exit status tells the supervisor how the script
+ended.
 """
 
 from __future__ import annotations
@@ -15,29 +11,24 @@ import atexit
 import contextlib
 import os
 import runpy
-import select
 import selectors
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
 from edt_contract import processes
-from edt_contract.attempt import AttemptSpec
-from edt_contract.durable import PatientLog
 from edt_contract.encoding import dump_line
-from edt_runner import context, environment, frameworks
+from edt_runner import context, frameworks
 from edt_runner.errors import (
     ExitStatus,
     HelperLost,
     NoRoom,
     PeerLost,
-    RunnerError,
     Suspended,
     TrainingFailed,
     is_lost_helper,
@@ -45,101 +36,11 @@ from edt_runner.errors import (
 )
 from edt_runner.protocol.channel import decode
 from edt_runner.protocol.messages import ScriptEnded
-from edt_runner.supervisor import process_environment, users
+from edt_runner.supervisor import logs, process_environment
+from edt_runner.supervisor.forking import fork, send_signal
+from edt_runner.supervisor.logs import LogPipe
 
-_SHARE_SECONDS = 60.0
 _PACKAGE = Path(__file__).resolve().parent.parent
-_inherited: frozenset[int] = frozenset()
-"""Descriptors that children keep open."""
-
-
-def begin() -> None:
-    """Note which descriptors are open now: standard streams, and descriptors that libraries have opened. Descriptors
-    that are opened later are this process's own connections."""
-    global _inherited  # noqa: PLW0603 - a process has one set of descriptors
-    _inherited = frozenset(_open_descriptors())
-
-
-def _open_descriptors() -> set[int]:
-    found = set()
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
-        with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed by now
-            os.fstat(int(name))
-            found.add(int(name))
-    return found
-
-
-def fork(run: Callable[[], int | None], *, keep: Iterable[int] = ()) -> int:
-    """Fork a child that runs ``run``; returns the child's pid.
-
-    The child runs as the script's user, dies with this process, and has default signal handling. It closes this
-    process's own connections (``begin``), because a connection does not end while a copy of it is open.
-
-    Args:
-        run: called in the child; returns the child's exit status, or None for 0.
-        keep: descriptors of own connections that stay open in the child.
-
-    Raises:
-        RunnerError: this process has more than one thread.
-    """
-    if processes.threads() != 1:
-        raise RunnerError(f"the supervisor has {processes.threads()} threads and cannot fork safely")
-    parent = os.getpid()
-    pid = os.fork()
-    if pid:
-        return pid
-    status = 70
-    try:
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        users.become_script()
-        processes.die_with(parent)  # after the change of user, which would undo it
-        for descriptor in _open_descriptors() - _inherited - set(keep):
-            os.close(descriptor)
-        status = run() or 0
-    except BaseException as error:
-        if is_lost_helper(error):
-            status = status_of_lost_helper(error)
-        traceback.print_exc()
-    finally:
-        os._exit(status)
-
-
-class LogPipe:
-    """One output stream of one child, and its log file.
-
-    A child never waits for its log, and never gets an error from a full disk.
-
-    Args:
-        path: the log file.
-        limit: bytes at which the file is rotated: ``x.out`` becomes ``x.out.1``.
-    """
-
-    def __init__(self, path: Path, limit: int) -> None:
-        self.log = PatientLog(path, limit=limit, opener=_open_log, mover=_move_log)
-        self.log.write(b"")  # makes the file, also if the child prints nothing
-        self.reader, self.writer = os.pipe()
-        os.set_blocking(self.reader, False)
-
-    def pump(self) -> bool:
-        """Move the output that has arrived into the log; returns False at the end of the stream."""
-        try:
-            data = os.read(self.reader, 1 << 18)
-        except BlockingIOError:
-            return True
-        if not data:
-            return False
-        self.log.write(data)
-        return True
-
-    def drain(self) -> None:
-        """Move the remaining output into the log, and close pipe and log. Call this when the child is gone. It does not
-        wait for processes that the child has started and that still hold the pipe."""
-        while select.select([self.reader], [], [], 0)[0] and self.pump():
-            pass
-        os.close(self.reader)
-        self.log.close()
 
 
 @dataclass
@@ -161,10 +62,7 @@ class Child:
 
     def collect(self, selector: selectors.BaseSelector) -> None:
         """Read the child's last output and its failure, and close the pipes. Call this when the child is gone."""
-        for pipe in self.outputs:
-            with contextlib.suppress(KeyError):
-                selector.unregister(pipe.reader)
-            pipe.drain()
+        logs.end(self.outputs, selector)
         with contextlib.suppress(OSError, ValueError):
             message = decode(os.read(self.failure_pipe, 1 << 16))
             self.failure = message if isinstance(message, ScriptEnded) else None
@@ -182,65 +80,14 @@ def start(process: context.Context, stem: str, selector: selectors.BaseSelector)
     Raises:
         RunnerError: this process has more than one thread.
     """
-    limit = environment.log_limit_bytes()
-    outputs = [LogPipe(Path(process.spec.log_dir) / f"{stem}.{stream}", limit) for stream in ("out", "err")]
+    outputs = logs.open_pipes(process.spec.log_dir, stem)
     failure_pipe, writer = os.pipe()
     os.set_blocking(failure_pipe, False)
     descriptors = (outputs[0].writer, outputs[1].writer, writer)
     pid = fork(lambda: _run_script(process, *descriptors), keep=descriptors)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    for pipe in outputs:
-        selector.register(pipe.reader, selectors.EVENT_READ, _pump(pipe, selector))
+    os.close(writer)
+    logs.follow(outputs, selector)
     return Child(pid, outputs, failure_pipe, time.monotonic())
-
-
-def send_signal(pid: int, number: int) -> None:
-    """Send the signal ``number`` to a process that may have ended."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
-def share_files(spec: AttemptSpec) -> None:
-    """Let the platform read and delete the files that the script's user has written. A child does this; it is killed
-    after a minute. If user code runs as this process's own user, nothing is done.
-
-    Raises:
-        RunnerError: this process has more than one thread.
-    """
-    if not users.separate():
-        return
-    folders = (spec.result_dir, spec.work_dir, spec.log_dir, spec.checkpoint_dir)
-    pid = fork(lambda: users.share(folders))
-    until = time.monotonic() + _SHARE_SECONDS
-    while os.waitpid(pid, os.WNOHANG) == (0, 0):
-        if time.monotonic() > until:
-            send_signal(pid, signal.SIGKILL)
-        time.sleep(0.02)
-
-
-def _pump(pipe: LogPipe, selector: selectors.BaseSelector) -> Callable[[], None]:
-    def pump() -> None:
-        if not pipe.pump():
-            selector.unregister(pipe.reader)
-
-    return pump
-
-
-def _open_log(path: Path) -> int:
-    """Open a log with the rights of the script's user, who owns the files in the job's folder. If the job has put a
-    link there, the link is not followed; if it has put a pipe there, this does not wait for the pipe."""
-    with users.as_script():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_symlink():
-            path.unlink()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        return os.open(path, flags, 0o666)
-
-
-def _move_log(path: Path, to: Path) -> None:
-    with users.as_script():
-        path.replace(to)
 
 
 # ── what a driver or an engine does, once it is forked ──────────────────────────────────────────────────────────

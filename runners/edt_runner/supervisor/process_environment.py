@@ -1,4 +1,4 @@
-"""The environment variables of one driver or engine: its attempt's, and WMLA's that differ between processes or nodes.
+"""The environment variables of one process: its attempt's, and WMLA's that differ between processes or nodes.
 
 docs/environment.md lists all.
 """
@@ -18,7 +18,7 @@ from edt_runner.context import Context
 
 
 def of(process: Context, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that are set in a process before it runs the user's script.
+    """Return the variables that are set in a driver or engine before it runs the user's script.
 
     Args:
         process: the driver or engine.
@@ -31,6 +31,23 @@ def of(process: Context, inherited: Mapping[str, str]) -> dict[str, str]:
     engine = process.role == "engine"
     device = process.device if engine and process.device != "cpu" else ""  # the driver holds no slot and sees no GPU
     number = (process.ordinal or int(process.name)) if engine else 0
+    found = common(spec, inherited, number=number, is_task0=not engine, device=device, threads=spec.threads)
+    return {**found, **spec.environ, "CUDA_VISIBLE_DEVICES": device}
+
+
+def common(
+    spec: AttemptSpec, inherited: Mapping[str, str], *, number: int, is_task0: bool, device: str, threads: int
+) -> dict[str, str]:
+    """Return the variables that processes of elastic jobs and of gangs have alike.
+
+    Args:
+        spec: the attempt.
+        inherited: the variables that the process has from its supervisor.
+        number: TASK_ID.
+        is_task0: IS_TASK0.
+        device: the GPUs that the process sees, with commas between them.
+        threads: threads of the process, if neither the job nor the node says otherwise.
+    """
     return {
         "DLI_CONDA_HOME": sys.prefix,
         "DLI_RUN_AS_GROUP": str(os.getgid()),
@@ -38,16 +55,14 @@ def of(process: Context, inherited: Mapping[str, str]) -> dict[str, str]:
         "DLI_TASK_ID": str(max(0, number - 1)),
         "FABRIC_HOME": inherited.get("FABRIC_HOME") or environment.fabric_home(),  # in this node's own installation
         "IS_K8S": "ON" if "KUBERNETES_SERVICE_HOST" in inherited else "OFF",
-        "IS_TASK0": "false" if engine else "true",
+        "IS_TASK0": "true" if is_task0 else "false",
         "MSD_POD_GPU_DEVICES": device,
         "MSD_POD_HOST_IP": spec.host,
         "MSD_POD_IP": spec.host,
         "MSD_POD_NAME": spec.node,
-        "OMP_NUM_THREADS": inherited.get("OMP_NUM_THREADS") or str(spec.threads),
+        "OMP_NUM_THREADS": inherited.get("OMP_NUM_THREADS") or str(threads),
         "PYTHONUSERBASE": inherited.get("PYTHONUSERBASE") or site.getuserbase(),
         "TASK_ID": str(number),
-        **spec.environ,
-        "CUDA_VISIBLE_DEVICES": device,
     }
 
 

@@ -1,8 +1,7 @@
-"""The supervisor's main loop: it receives desired states, starts, stops and reaps processes, and writes reports.
+"""The main loop of a supervisor, and what supervisors of elastic jobs and of gangs have in common.
 
-It has one thread and one selector. The desired state names the slots that the attempt should hold on this node. The
-coordinator decides the membership. The supervisor only tells the coordinator which engines it expects, which engines
-should leave, and which engines are gone.
+A supervisor has one thread and one selector. It receives desired states, starts, stops and reaps processes, and writes
+reports. ``elastic`` and ``gang`` decide which processes run.
 """
 
 from __future__ import annotations
@@ -12,49 +11,30 @@ import os
 import selectors
 import signal
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from edt_contract import processes
 from edt_contract.attempt import AttemptSpec, DesiredSlot, DesiredState
 from edt_contract.crash_points import CrashPoint, crash_point
+from edt_contract.durable import PatientLog
 from edt_contract.reports import ExitKind, ReportKind
-from edt_runner.errors import ExitStatus, how_it_ended
-from edt_runner.protocol.messages import (
-    CoordinatorListening,
-    DiscardEngine,
-    EngineExpected,
-    EngineGone,
-    EngineRaised,
-    EngineStuck,
-    LeaveEngines,
-    Message,
-    Progress,
-    ScriptFailed,
-    StateLost,
-    SupervisorIdle,
-    TrainedStateReceived,
-    TrainingCompleted,
-    TrainingReport,
-    TrainingSuspended,
-)
-from edt_runner.supervisor import fork_server
-from edt_runner.supervisor.agent_link import AgentLink, Spool, Storage, accepted_report, wakeup_at_signals
-from edt_runner.supervisor.coordinator_link import CoordinatorLink, HeadNode
-from edt_runner.supervisor.engines import EngineEnd, Engines, UsageMeter
-from edt_runner.supervisor.fork_server import Child
+from edt_runner.supervisor import forking
+from edt_runner.supervisor.agent_link import AgentLink, Spool, Storage, wakeup_at_signals
+from edt_runner.supervisor.shared_folder import SharedFolder
+from edt_runner.supervisor.usage import UsageMeter
 
 _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.1
-_MOST_GRACE_SECONDS = 600.0
-_FIRST_STATE_SECONDS = 60.0
-"""Seconds that the supervisor waits for the first desired state where the driver is not its child."""
-_END_SECONDS = 5.0
-"""Seconds that a driver has to print a failure and exit, and that processes have to exit once the attempt is over."""
 _FENCE_SECONDS = 1.0
+END_SECONDS = 5.0
+"""Seconds that a driver has to print a failure and exit, and that processes have to exit once the attempt is over."""
 
 
-class Supervisor:
+class Supervisor(ABC):
     """The supervisor of one attempt of one job on one node.
 
     Args:
@@ -66,274 +46,132 @@ class Supervisor:
 
     def __init__(self, spec: AttemptSpec) -> None:
         self._spec = spec
-        fork_server.begin()
+        forking.begin()
         self._spool = Spool(spec, lambda: self._agent.notify())  # noqa: PLW0108 - the link is made below
         self._storage = Storage(self._spool.append)
         self._selector = selectors.EpollSelector()
-        self._engines = Engines(spec, self._selector)
-        self._coordinator = CoordinatorLink(
-            spec, self._selector, self._engines, receive=self._receive, alone=self._without_coordinator
-        )
+        self._folder = SharedFolder(spec)
         self._desired: DesiredState | None = None
         """The newest desired state; None: the agent has not sent one."""
-        self._started = time.monotonic()
+        self._signalled = False
+        """The supervisor got SIGTERM or SIGINT, and has not acted on it yet."""
         self._terminated = False
-        """The supervisor got SIGTERM: all engines leave, and it ignores later desired states."""
+        """The supervisor has acted on SIGTERM: all processes leave, and it ignores later desired states."""
         self._end: tuple[ExitKind, str, int] | None = None
         """How the attempt ends on this node (kind, message, exit status); None: it has not ended."""
         self._end_deadline = 0.0
         self._stop_deadline: float | None = None
-        self._failure_deadline: float | None = None
-        """User code has raised in an engine. The driver prints the error and has until then (monotonic seconds)."""
-        self._failed_step: int | None = None
-        self._oom = False
-        self._completed: TrainingCompleted | None = None
-        self._delivered = False
-        """The driver has received the trained state."""
         self._fence_at = 0.0
         self._usage = UsageMeter(spec)
-        self._step = self._step_at = 0.0
-        self._step_seconds = 0.0
-        self._agent = AgentLink(
-            spec.socket, self._selector, receive=self._set_desired, gone=self._without_external_driver
-        )
-        self._wakeup = wakeup_at_signals(self._leave_all)
+        self._agent = AgentLink(spec.socket, self._selector, receive=self._set_desired, gone=self._without_agent)
+        self._wakeup = wakeup_at_signals(self._note_signal)
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, lambda: self._wakeup[0].recv(4096))
         self._spool.introduce()
 
     def run(self) -> int:
         """Run until the attempt is over on this node; returns the exit status."""
-        fork_server.share_files(self._spec)  # an earlier attempt that was killed has not done it
+        forking.share_files(self._spec)  # an earlier attempt that was killed has not done it
         self._spool.append(ReportKind.ATTEMPT_STARTED, {"pid": os.getpid()})
+        self._begin()
         while True:
             for key, _ in self._selector.select(_LOOK_SECONDS):
                 key.data()
+            if self._signalled:
+                self._signalled = False
+                self._leave_all()
             self._reap()
-            self._advance(time.monotonic())
-            self._storage.look_at_logs(pipe.log for child in self._children() for pipe in child.outputs)
+            now = time.monotonic()
+            self._advance(now)
+            self._usage.measure(now, self._measured())
+            if now >= self._fence_at:
+                self._fence_at = now + _FENCE_SECONDS
+                self._look_at_folder()
+            self._storage.look_at_logs(self._logs())
             self._spool.flush()
             if self._end is not None and self._is_empty():
                 return self._close()
+
+    # ── what an elastic job and a gang do differently ─────────────────────────────────────────────────────────
+    def _begin(self) -> None:  # noqa: B027 - an elastic job does nothing then
+        """Do what comes before the first desired state."""
+
+    @abstractmethod
+    def _advance(self, now: float) -> None:
+        """Start and end processes until the running processes are those that the desired state asks for. Called again
+        and again. ``now``: monotonic seconds."""
+
+    @abstractmethod
+    def _child_ended(self, pid: int, status: int) -> None:
+        """Take in that a child has ended; ``status`` is its wait status."""
+
+    @abstractmethod
+    def _never_started(self, allocations: Iterable[int]) -> list[int]:
+        """Which of these allocations never had a process. From now on they count as ended."""
+
+    @abstractmethod
+    def _without_slots(self, desired: DesiredState | None) -> DesiredState:
+        """The desired state for leaving. ``desired``: the newest one."""
+
+    @abstractmethod
+    def _measured(self) -> Mapping[int, DesiredSlot]:
+        """The slot of each process that is measured, by pid."""
+
+    @abstractmethod
+    def _logs(self) -> Iterable[PatientLog]:
+        """The logs of the living processes."""
+
+    @abstractmethod
+    def _terminate(self) -> None:
+        """Send SIGTERM to the processes that run user code."""
+
+    @abstractmethod
+    def _end_body(self, kind: ExitKind) -> Mapping[str, Any]:
+        """The fields of ATTEMPT_ENDED other than kind, code and message."""
+
+    def _is_empty(self) -> bool:
+        """Whether no process is left, now that the attempt has ended. Remaining processes may be killed here."""
+        self._kill_all()
+        return not processes.descendants(os.getpid())
+
+    def _without_agent(self) -> None:  # noqa: B027 - a gang goes on
+        """Handle that the last connection to the socket has ended."""
 
     # ── the desired state ─────────────────────────────────────────────────────────────────────────────────────
     def _set_desired(self, desired: DesiredState) -> None:
         if desired.fence == self._spec.fence and not self._terminated and self._end is None:
             self._desired = desired
-            self._report_never_started(desired.leaving)
+            self._report_never_started(desired.leaving, ExitKind.LEFT)
             if desired.stop and self._stop_deadline is None:
                 self._stop()
 
-    def _report_never_started(self, leaving: tuple[int, ...]) -> None:
-        """Report ENGINE_GONE for slots that the platform gave and took back before an engine was started on them."""
-        for allocation in leaving:
-            if not self._engines.has_had(allocation):
-                self._engines.ended.add(allocation)
-                never_started = EngineEnd(DesiredSlot(allocation, ""), ExitKind.LEFT, asked=True)
-                self._spool.append(ReportKind.ENGINE_GONE, never_started.report_body())
+    def _report_never_started(self, allocations: Iterable[int], kind: ExitKind) -> None:
+        """Report ENGINE_GONE for slots that the platform gave and took back before a process was started on them."""
+        for allocation in self._never_started(allocations):
+            never_started = {"allocation": allocation, "slot": "", "kind": kind.value, "seconds": 0.0}
+            self._spool.append(ReportKind.ENGINE_GONE, never_started)
+
+    def _note_signal(self) -> None:
+        self._signalled = True
 
     def _leave_all(self) -> None:
-        """Handle SIGTERM: ask all engines to leave, and ignore later desired states."""
-        coordinator = self._desired.coordinator if self._desired is not None else None
-        self._set_desired(DesiredState(self._spec.fence, (), coordinator))
+        """Handle SIGTERM: ask all processes to leave, and ignore later desired states."""
+        self._set_desired(self._without_slots(self._desired))
         self._terminated = True
 
     def _stop(self) -> None:
         self._stop_deadline = time.monotonic() + self._spec.grace_seconds
-        for process in self._children():
-            process.signal(signal.SIGTERM)
+        self._terminate()
         self._end = (ExitKind.STOPPED, "stopped by its user", 0)
         self._end_deadline = self._stop_deadline
-
-    def _advance(self, now: float) -> None:
-        """Start and end processes until the running processes are those that the desired state asks for."""
-        if self._end is None:
-            self._apply_desired_state(self._desired, now)
-        elif now >= self._end_deadline:
-            self._kill_all()
-        for allocation in self._engines.watch(now):
-            self._coordinator.send(EngineStuck(str(allocation)))
-        if self._coordinator.head_node is not None and self._end is None:
-            self._coordinator.head_node.kill_if_stopped()
-        self._usage.measure(now, {engine.child.pid: engine.slot for engine in self._engines.living.values()})
-        if now >= self._fence_at:
-            self._fence_at = now + _FENCE_SECONDS
-            self._coordinator.look_for_successor()
-            self._look_at_fence()
-
-    def _apply_desired_state(self, desired: DesiredState | None, now: float) -> None:
-        engines = self._engines
-        slots = {slot.allocation: slot for slot in desired.slots} if desired is not None else {}
-        missing = [slot for number, slot in slots.items() if not engines.has_had(number)]
-        needed = missing or self._coordinator.head_node is not None or engines.living
-        if needed and desired is not None and self._coordinator.reach(desired.coordinator, now):
-            self._coordinator.start_driver(now)
-            for slot in missing:  # start first, ask to leave later: a leaving engine may be the source of a joining one
-                self._start_engine(slot)
-        leaving = engines.ask_to_leave(set(slots), now + self._grace())
-        if leaving:  # one message for all of them, so that they leave in one change of the membership
-            self._coordinator.send(LeaveEngines(tuple(map(str, leaving))))
-        if not slots and not engines.living:
-            self._end_if_idle(desired, now)
-
-    def _end_if_idle(self, desired: DesiredState | None, now: float) -> None:
-        """No slots are desired here and no engine runs here: end the attempt on this node if it is over.
-
-        On the head node the supervisor first asks the coordinator whether engines of other nodes still train.
-        """
-        if desired is None:  # the supervisor has just started; an external driver may have died before it connected
-            if self._spec.driver == "external" and now >= self._started + _FIRST_STATE_SECONDS:
-                self._finish(ExitKind.STOPPED, "its driver never spoke", 0)
-            return
-        node = self._coordinator.head_node
-        if self._failure_deadline is not None and node is not None and node.driver is not None:
-            if now >= self._failure_deadline:
-                self._finish(ExitKind.SCRIPT_ERROR, "the script failed in an engine; see its log", 1, now=True)
-        elif node is not None and desired.coordinator is None:
-            self._coordinator.send(SupervisorIdle())
-        else:
-            self._finish(ExitKind.LEFT, "all engines of this node have left", 0)
-
-    def _grace(self) -> float:
-        """Seconds that an engine may take to leave."""
-        return min(_MOST_GRACE_SECONDS, max(self._spec.grace_seconds, 3 * self._step_seconds))
-
-    def _start_engine(self, slot: DesiredSlot) -> None:
-        name = str(slot.allocation)
-        self._coordinator.send(EngineExpected(name))
-        pid = self._engines.start(slot, self._coordinator.address or "")
-        crash_point(CrashPoint.SUPERVISOR_FORK)
-        _log.info("engine %s starts on slot %s (pid %d)", name, slot.slot, pid)
-        self._spool.append(ReportKind.ENGINE_STARTED, {"allocation": slot.allocation, "slot": slot.slot, "pid": pid})
-
-    # ── messages of the coordinator ───────────────────────────────────────────────────────────────────────────
-    def _receive(self, message: Message) -> None:
-        match message:
-            case CoordinatorListening():
-                if self._coordinator.coordinator_listens():
-                    self._spool.append(ReportKind.COORDINATOR_AT, {"address": self._coordinator.address})
-            case TrainingReport():
-                self._report_training(message)
-            case Progress(step=step):
-                self._step_reached(step)
-            case DiscardEngine(engine=engine):
-                self._engines.discard(int(engine))
-            case TrainingCompleted():
-                self._completed = message
-            case TrainedStateReceived():
-                self._delivered = True
-            case TrainingSuspended():
-                self._finish(ExitKind.LEFT, "all engines have left; the training goes on from its checkpoint", 0)
-            case StateLost(why=why):
-                self._finish(ExitKind.LOST, why, 0, now=True)
-            case ScriptFailed(message=failure, failed_step=failed_step):
-                self._failed_step = failed_step
-                if self._spec.driver == "fork":
-                    self._end_deadline = time.monotonic() + _END_SECONDS
-                    self._end = (ExitKind.SCRIPT_ERROR, failure, 1)
-
-    def _report_training(self, message: TrainingReport) -> None:
-        report = accepted_report(message, self._storage)
-        if report is not None:
-            self._spool.append(*report)
-        match report:
-            case ReportKind.PROGRESS, body:
-                self._step_reached(float(body.get("step") or 0))
-                self._failure_deadline = None  # the training continues in spite of the error in an engine
-            case ReportKind.ENGINE_JOINED, _ if self._coordinator.head_node is not None:
-                self._coordinator.head_node.recovering = True
-
-    def _step_reached(self, step: float) -> None:
-        """Measure how long a step takes, from the times at which steps are reported."""
-        now = time.monotonic()
-        if self._step_at and step > self._step:
-            self._step_seconds = (now - self._step_at) / (step - self._step)
-        self._step, self._step_at = step, now
-
-    def _without_coordinator(self) -> None:
-        """Handle that there is no coordinator and none will come. If engines run here, the attempt is lost; otherwise
-        it is over."""
-        if self._end is not None:
-            return
-        if self._engines.living:
-            self._finish(ExitKind.LOST, "the coordinator is gone", 0, now=True)
-        elif self._engines.finished or not self._engines.ended:
-            self._finish(ExitKind.FINISHED, "the attempt is over", 0)
-        else:
-            self._finish(ExitKind.LEFT, "the attempt is over, or goes on without this node", 0)
 
     # ── children that have ended ──────────────────────────────────────────────────────────────────────────────
     def _reap(self) -> None:
         for pid, status in processes.ended_children():
-            self._coordinator.receive_now()  # handle messages from or about the child before its end
             self._child_ended(pid, status)
 
-    def _child_ended(self, pid: int, status: int) -> None:
-        end = self._engines.remove(pid, status, ending=self._end is not None, stopped=self._stop_deadline is not None)
-        if end is not None:
-            self._engine_ended(end)
-            return
-        self._engines.other_ended(status)
-        for node in self._coordinator.head_nodes():
-            present = node is self._coordinator.head_node
-            if pid == node.coordinator:
-                node.coordinator = None
-                if present:
-                    self._coordinator_ended(node, status)
-            elif node.driver is not None and pid == node.driver.pid:
-                process, node.driver = node.driver, None
-                process.collect(self._selector)
-                if present:
-                    self._driver_ended(node, process, status)
-
-    def _engine_ended(self, end: EngineEnd) -> None:
-        crash_point(CrashPoint.SUPERVISOR_REAP)
-        name = str(end.slot.allocation)
-        _log.info("engine %s is gone: %s (%s)", name, end.kind, end.how)
-        self._oom = self._oom or end.oom
-        if end.kind is ExitKind.SCRIPT_ERROR:
-            self._failure_deadline = self._failure_deadline or time.monotonic() + self._grace()
-        if end.kind is ExitKind.SCRIPT_ERROR or end.code == ExitStatus.NO_TRAINING:
-            self._coordinator.send(EngineRaised(name, end.message, end.traceback))
-        self._coordinator.send(EngineGone(name, end.micro_batch, end.how))
-        self._spool.append(ReportKind.ENGINE_GONE, end.report_body())
-
-    def _coordinator_ended(self, node: HeadNode, status: int) -> None:
-        node.coordinator_restarts.died(time.monotonic())
-        if self._end is None:
-            self._report_restart("coordinator", status, node.coordinator_restarts.count)
-
-    def _driver_ended(self, node: HeadNode, process: Child, status: int) -> None:
-        code = None if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        from_outside = code in (None, ExitStatus.PEER_LOST, ExitStatus.TERMINATED)  # the script did not cause it
-        if self._end is not None and (self._end[0] is not ExitKind.SCRIPT_ERROR or from_outside):
-            return
-        if self._end is None and not self._delivered and from_outside:
-            node.driver_restarts.died(time.monotonic())
-            self._report_restart("driver", status, node.driver_restarts.count)
-        elif from_outside:
-            self._finish(ExitKind.LOST, f"the driver ended ({how_it_ended(status)})", 0)
-        elif code == ExitStatus.SUSPENDED:
-            self._finish(ExitKind.LEFT, "all engines have left; the training goes on from its checkpoint", 0)
-        elif code:
-            failure = process.failure
-            message = (failure and failure.message) or (self._end or (0, ""))[1]
-            self._finish(ExitKind.SCRIPT_ERROR, message or f"the script ended with status {code}", code, now=True)
-        else:
-            self._finish(ExitKind.FINISHED, "", 0)
-
-    def _report_restart(self, what: str, status: int, count: int) -> None:
-        why = how_it_ended(status)
-        _log.warning("the %s ended (%s); another one starts", what, why)
-        self._spool.append(ReportKind.RESTARTED, {"what": what, "why": why, "count": count})
-
     # ── the end of the attempt ────────────────────────────────────────────────────────────────────────────────
-    def _without_external_driver(self) -> None:
-        """Handle that the last connection to the socket has ended: an external driver has gone."""
-        if self._spec.driver == "external":
-            self._finish(ExitKind.STOPPED, "the driver is gone", 0)
-
-    def _look_at_fence(self) -> None:
-        """End the attempt on this node if the platform has given it up.
+    def _look_at_folder(self) -> None:
+        """End the attempt on this node if the platform has given it up. Called once a second.
 
         The platform writes this into the fence file, because messages may not reach this node. If the spool folder is
         gone, the platform has moved the job's folder away, which means the same.
@@ -344,53 +182,29 @@ class Supervisor:
             if not Path(self._spec.spool_dir).exists():
                 self._finish(ExitKind.LOST, f"{self._spec.spool_dir} is gone", 0, now=True)
                 return
-        if lowest := self._coordinator.folder.shut_out_by():
+        if lowest := self._folder.shut_out_by():
             self._finish(ExitKind.LOST, f"attempt {self._spec.fence} is shut out by fence {lowest}", 0, now=True)
 
     def _finish(self, kind: ExitKind, message: str, code: int, *, now: bool = False) -> None:
-        """End the attempt on this node. The driver is killed at once. Other processes are killed after
-        ``_END_SECONDS``, or at once if ``now``."""
+        """End the attempt on this node. Its processes are killed after ``END_SECONDS``, or at once if ``now``."""
         if self._stop_deadline is None:  # otherwise its user has stopped it, and the end stays STOPPED
             self._end = (kind, message, code)
-        self._end_deadline = time.monotonic() + (0.0 if now else _END_SECONDS)
-        node = self._coordinator.head_node
-        if node is not None and node.driver is not None:
-            node.driver.signal(signal.SIGKILL)
-
-    def _is_empty(self) -> bool:
-        if self._children():
-            return False
-        self._kill_all()  # the coordinator, and processes that user code has started
-        return not processes.descendants(os.getpid())
+        self._end_deadline = time.monotonic() + (0.0 if now else END_SECONDS)
 
     def _kill_all(self) -> None:
         for pid in processes.descendants(os.getpid()):
-            fork_server.send_signal(pid, signal.SIGKILL)
+            forking.send_signal(pid, signal.SIGKILL)
 
     def _close(self) -> int:
         assert self._end is not None
         crash_point(CrashPoint.SUPERVISOR_END)
         kind, message, code = self._end
-        fork_server.share_files(self._spec)
+        forking.share_files(self._spec)
         self._spool.append(
-            ReportKind.ATTEMPT_ENDED,
-            {
-                "kind": kind.value,
-                "code": code,
-                "message": message,
-                "digest": self._completed and self._completed.digest,
-                "step": self._completed and self._completed.step,
-                "whole": self._coordinator.head_node is not None,
-                "failed_step": self._failed_step if kind is ExitKind.SCRIPT_ERROR else None,
-                "oom": self._oom and kind is ExitKind.LOST,
-            },
+            ReportKind.ATTEMPT_ENDED, {"kind": kind.value, "code": code, "message": message, **self._end_body(kind)}
         )
         _log.info("attempt %d of %s is over: %s %s", self._spec.fence, self._spec.job, kind, message)
-        self._spool.wait_for_room(self._coordinator.folder.shut_out_by)
+        self._spool.wait_for_room(self._folder.shut_out_by)
         self._agent.close()
         self._spool.close()
         return 0
-
-    # ── children ──────────────────────────────────────────────────────────────────────────────────────────────
-    def _children(self) -> list[Child]:
-        return [*(engine.child for engine in self._engines.living.values()), *self._coordinator.drivers()]
