@@ -15,8 +15,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from edt_contract.reports import ExitKind, Report, ReportKind, fit, fit_time
-from edt_scheduler.attempts import head_node, lifecycle, losses, supervisors
+from edt_contract.reports import BODIES, ExitKind, Report, ReportKind, fit, fit_time
+from edt_scheduler.attempts import gangs, head_node, lifecycle, losses, supervisors
 from edt_scheduler.attempts.lifecycle import End
 from edt_scheduler.model.exactness import cut, why_not_exact, why_they_differ
 from edt_scheduler.model.jobs import OOM_LIMIT, OUT_OF_MEMORY
@@ -59,6 +59,11 @@ class _Context:
     def kind(self) -> ExitKind:
         """How the engine or the attempt ended. A missing or unknown kind counts as LOST: the job then tries again."""
         return ExitKind(self.body.get("kind", ExitKind.LOST))
+
+    def end(self) -> End:
+        """How the engine or the part of the attempt ended."""
+        end = End(self.kind, self.text("message"), self.body.get("code"), self.body.get("failed_step"))
+        return gangs.blamed(end) if self.attempt.gang and self.body.get("oom") else end
 
     def text(self, key: str) -> str:
         """The body's text under ``key``; empty: there is none."""
@@ -103,7 +108,9 @@ def take(tx: Connection, node: Row[Any], job_id: int, report: Report, now: float
     when = fit_time(report.time, now)
     report = replace(report, body=fitted.body, time=when if when < now + _CLOCKS_APART_SECONDS else now)
     context = _Context(tx, node, jobs.get(tx, job_id), attempts.get(tx, job_id, report.fence), report, now)
-    if report.kind in _OF_PROCESSES:
+    if context.attempt.gang and BODIES[report.kind].of_training:
+        log.info("%s/%d: %s ignored: the job is a gang", report.job, report.fence, report.kind)
+    elif report.kind in _OF_PROCESSES:
         _OF_PROCESSES[report.kind](context)
     elif context.current:
         _OF_THE_JOB[report.kind](context)
@@ -117,6 +124,8 @@ def take(tx: Connection, node: Row[Any], job_id: int, report: Report, now: float
 def _engine_started(context: _Context) -> None:
     allocation = context.own()
     if allocation is not None:
+        if context.attempt.gang and context.current:
+            gangs.process_started(context.tx, allocation)
         allocations.mark(context.tx, allocation.id, started_at=context.report.time)
         resizes.mark(context.tx, allocation.grown_by, started_at=context.report.time)
 
@@ -158,11 +167,12 @@ def _engine_counted(context: _Context) -> None:
 
 
 def _engine_gone(context: _Context) -> None:
-    """An engine's process was seen gone. If the engine was not asked back, the attempt goes on without it."""
+    """An engine's process was seen gone. If the engine was not asked back, an elastic attempt goes on without it."""
     tx, kind, row = context.tx, context.kind, context.own()
     if row is None or row.released_at is not None:
         return
-    lost = context.current and row.release_asked_at is None and kind is not ExitKind.FINISHED
+    unasked = row.release_asked_at is None and kind is not ExitKind.FINISHED
+    lost = context.current and unasked and not context.attempt.gang
     if lost:
         details = {key: context.body.get(key) for key in ("kind", "code", "signal", "oom", "message")}
         losses.note(tx, [row], _describe_end(context, row.id), context.now, details, kind=kind)
@@ -171,6 +181,9 @@ def _engine_gone(context: _Context) -> None:
     resizes.mark(tx, closed.shrunk_by if closed else None, gone_at=context.report.time)
     outbox.put_scheduler(tx, context.now)
     if not context.current:
+        return
+    if context.attempt.gang:
+        gangs.process_gone(tx, context.attempt, row, context.end(), context.now)
         return
     if kind is ExitKind.FINISHED:
         attempts.change(tx, context.job.id, context.report.fence, trained_at=context.now)
@@ -189,29 +202,37 @@ def _engine_gone(context: _Context) -> None:
 
 def _attempt_ended(context: _Context) -> None:
     """The last report of a supervisor, from itself or its agent. Its child processes died with it, so none are left."""
-    tx, job_id, fence = context.tx, context.job.id, context.report.fence
+    tx, job_id = context.tx, context.job.id
     whole = _is_whole(context)
-    end = End(context.kind, context.text("message"), context.body.get("code"), context.body.get("failed_step"))
+    end = context.end()
     supervisors.close(tx, context.attempt, context.node, end, context.now, context.report.time, whole)
     supervisors.complete_reports_of(tx, context.attempt, context.node, context.now)
     outbox.put_nodes(tx, [context.node.id], context.now)
     outbox.put_scheduler(tx, context.now)
-    if context.current:
-        if context.body.get("digest"):
-            jobs.change(tx, job_id, digest=context.text("digest"))
-        if context.kind is ExitKind.FINISHED and (step := context.body.get("step")) is not None:
-            # On a full disk reports of progress may be dropped, but this report never is.
-            known = context.job.progress.get("step") or 0
-            jobs.change(tx, job_id, progress={**context.job.progress, "step": max(known, step)})
-        if not context.attempt.oom and _is_second_oom(context):
-            end, whole = _out_of_memory(context), True
-        if whole:
-            lifecycle.end_attempt(tx, job_id, fence, end, context.now)
-        else:
-            why = f"its supervisor on {context.node.name} is gone"
-            supervisors.carry_on(tx, context.attempt, context.node, end, why, context.now)
+    if context.current and context.attempt.gang:
+        gangs.part_ended(tx, context.attempt, end, context.now, whole)
+    elif context.current:
+        _elastic_part_ended(context, end, whole)
     if context.attempt.ended_at is None:
         lifecycle.settle(tx, job_id, context.now)
+
+
+def _elastic_part_ended(context: _Context, end: End, whole: bool) -> None:
+    """A part of an elastic job's live attempt has ended: the attempt ends with it, or goes on without it."""
+    tx, job_id, fence = context.tx, context.job.id, context.report.fence
+    if context.body.get("digest"):
+        jobs.change(tx, job_id, digest=context.text("digest"))
+    if context.kind is ExitKind.FINISHED and (step := context.body.get("step")) is not None:
+        # On a full disk reports of progress may be dropped, but this report never is.
+        known = context.job.progress.get("step") or 0
+        jobs.change(tx, job_id, progress={**context.job.progress, "step": max(known, step)})
+    if not context.attempt.oom and _is_second_oom(context):
+        end, whole = _out_of_memory(context), True
+    if whole:
+        lifecycle.end_attempt(tx, job_id, fence, end, context.now)
+    else:
+        why = f"its supervisor on {context.node.name} is gone"
+        supervisors.carry_on(tx, context.attempt, context.node, end, why, context.now)
 
 
 def _is_whole(context: _Context) -> bool:
@@ -265,7 +286,10 @@ def _attempt_started(context: _Context) -> None:
     if context.attempt.started_at is None:
         attempts.change(context.tx, context.job.id, context.report.fence, started_at=context.now)
     if JobState(context.job.state) is JobState.PENDING:
-        message = f"attempt {context.report.fence} runs on {context.node.name}"
+        fence = context.report.fence
+        gang = context.attempt.gang
+        where = gangs.runs_on(context.tx, context.job.id, fence) if gang else context.node.name
+        message = f"attempt {fence} runs on {where}"
         jobs.change(context.tx, context.job.id, message=None)  # the end of the attempt before is in the history
         jobs.move(context.tx, context.job.id, JobState.RUNNING, message, context.now)
 
@@ -276,11 +300,8 @@ def _coordinator_at(context: _Context) -> None:
 
 
 def _ports_reserved(context: _Context) -> None:
-    """A supervisor of a gang is up. When all of them are, their nodes are told to start the gang's processes."""
-    tx, job_id, fence = context.tx, context.job.id, context.report.fence
-    attempts.change_supervisor(tx, job_id, fence, context.node.id, ports=list(context.body["ports"]))
-    if all(row.ports is not None for row in attempts.supervisors_of(tx, job_id, fence)):
-        outbox.put_nodes_of_attempt(tx, job_id, fence, context.now)
+    if context.attempt.gang:
+        gangs.reserve(context.tx, context.attempt, context.node, context.body["ports"], context.now)
 
 
 def _restarted(context: _Context) -> None:

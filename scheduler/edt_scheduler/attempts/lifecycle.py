@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from edt_contract.reports import ExitKind
-from edt_scheduler.model.jobs import Raised, backoff_seconds, state_after, why_not_again
+from edt_scheduler.model.jobs import LOSSES_APART_SECONDS, Raised, backoff_seconds, state_after, why_not_again
 from edt_scheduler.model.progress import usual_rate
 from edt_scheduler.model.states import JobState, ResizeCause
 from edt_scheduler.store import allocations, attempts, environs, jobs, metrics, outbox, resizes
@@ -128,27 +128,47 @@ def settle(tx: Connection, job_id: int, now: float) -> None:
         return
     if attempt.kind is not None:
         end = End(ExitKind(attempt.kind), attempt.message or "", attempt.code, attempt.failed_step)
+        if attempt.gang and end.kind is ExitKind.SCRIPT_ERROR:
+            end = _cause(end, supervisors)
     else:
         # Every supervisor left, and no report says why the whole attempt ended.
         end = End(ExitKind.STOPPED if stop_requested else ExitKind.LEFT)
-    attempts.change(tx, job_id, attempt.fence, kind=end.kind, ended_at=now)
+    attempts.change(tx, job_id, attempt.fence, kind=end.kind, message=end.message or attempt.message, ended_at=now)
     if any(row.ended_at is None for row in supervisors):
         # Processes of the attempt may still live on a lost node. They are fenced before the job's next attempt starts.
         jobs.change(tx, job_id, fence_due=attempt.fence + 1)
-    _move_on(tx, job, end, now)
+    _move_on(tx, job, attempt, end, now)
     outbox.put_scheduler(tx, now)
 
 
-def _move_on(tx: Connection, job: Row[Any], end: End, now: float) -> None:
+def _cause(end: End, supervisors: Sequence[Row[Any]]) -> End:
+    """Why a gang's attempt really ended that seemed to fail by its script.
+
+    When a node is lost, or lets its part go, the processes on other nodes lose their connections. Often it is known
+    first that they fail.
+    """
+    reset = f"; elsewhere: {end.message}" if end.message else ""
+    for row in supervisors:
+        if row.ended_at is None:
+            return End(ExitKind.LOST, f"node {row.name} was lost{reset}")
+        if row.kind == ExitKind.LOST:
+            return End(ExitKind.LOST, f"its supervisor on {row.name} was lost{reset}")
+    left = [row.name for row in supervisors if row.kind == ExitKind.LEFT and row.handed_at is not None]
+    return End(ExitKind.LEFT, f"node {left[0]} let it go{reset}") if left else end
+
+
+def _move_on(tx: Connection, job: Row[Any], attempt: Row[Any], end: End, now: float) -> None:
     """Move the job to the state that follows from how its attempt ended. Nothing of the attempt is left."""
     stop_requested, kind, message = job.stop_requested_at is not None, end.kind, end.message
     values: dict[str, Any] = {"workers": 0}
     again, times = False, 0
     if kind is ExitKind.LOST:
-        times = values["losses"] = job.losses + 1
+        # A gang tells of no checkpoint that ended a series of losses, so the time between them does.
+        ran = now - (attempt.started_at or now)
+        times = values["losses"] = 1 if attempt.gang and ran > LOSSES_APART_SECONDS else job.losses + 1
     elif kind is ExitKind.SCRIPT_ERROR and not stop_requested:
         raised = Raised(message, end.failed_step)
-        before = Raised(job.raised, job.raised_step) if job.raised is not None else None
+        before = Raised(job.raised, job.raised_step) if job.raised is not None and not attempt.gang else None
         refusal = why_not_again(raised, before, job.restarts, job.max_restarts)
         again = refusal is None
         values |= {"raised": message, "raised_step": end.failed_step}
@@ -157,7 +177,8 @@ def _move_on(tx: Connection, job: Row[Any], end: End, now: float) -> None:
         elif refusal:
             message = f"{message or 'the script failed'} ({refusal})"
     after = state_after(kind, stop_requested=stop_requested, again=again)
-    if after is JobState.FINISHED and job.engines is None and job.num_worker * job.worker_device_num > 1:
+    one_slot = job.engines is None and not attempt.gang
+    if after is JobState.FINISHED and one_slot and job.num_worker * job.worker_device_num > 1:
         message = message or _NOT_ELASTIC
     wait = backoff_seconds(kind, times)
     values["not_before"] = now + wait if wait else None
@@ -165,6 +186,8 @@ def _move_on(tx: Connection, job: Row[Any], end: End, now: float) -> None:
     values["message"] = None if after is JobState.KILLED and kind is ExitKind.LEFT else message or None
     jobs.change(tx, job.id, **values)
     sentence, data = _sentence(after, kind, message), {"kind": kind, "wait_seconds": wait}
+    if again:
+        sentence = f"is started again ({times} of {job.max_restarts} restarts)" + (f": {message}" if message else "")
     if after.terminal:
         conclude(tx, job, after, values["message"], sentence, now, data)
     elif after is not JobState(job.state):

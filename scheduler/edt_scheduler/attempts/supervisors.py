@@ -36,10 +36,11 @@ def close(
         end: how this part ended.
         now: the current time, in seconds since the epoch.
         gone_at: when the processes were gone, in seconds since the epoch.
-        whole: whether the whole attempt is over; its engines then do not count as lost.
+        whole: whether the whole attempt is over; its engines then do not count as lost. Those of a gang never do,
+            since its attempt does not shrink.
     """
     job_id, fence = attempt.job_id, attempt.fence
-    if attempt.kind is None and not whole:
+    if attempt.kind is None and not whole and not attempt.gang:
         how = "was lost" if end.kind is ExitKind.LOST else f"ended ({end.kind})"
         detail = f"its supervisor on {node.name} {how}" + (f": {end.message}" if end.message else "")
         losses.note(tx, allocations.open_of(tx, job_id, fence, node.id), detail, now, kind=end.kind)
@@ -66,9 +67,9 @@ def complete_reports_of(tx: Connection, attempt: Row[Any], node: Row[Any], now: 
 def carry_on(tx: Connection, attempt: Row[Any], node: Row[Any], end: End, why: str, now: float) -> None:
     """A part of a live attempt has ended: let the rest go on.
 
-    If no other part can go on, the attempt ends as this part did.
+    If no other part can go on, the attempt ends as this part did. The parts of a gang never go on.
     """
-    if not head_node.keep(tx, attempt.job_id, attempt.fence, why, now):
+    if attempt.gang or not head_node.keep(tx, attempt.job_id, attempt.fence, why, now):
         end_attempt(tx, attempt.job_id, attempt.fence, end, now)
     elif end.kind in {ExitKind.LOST, ExitKind.SCRIPT_ERROR}:
         losses.hold_back(tx, attempt.job_id, now)
@@ -80,7 +81,7 @@ def lose(tx: Connection, node_id: int, counter: int, now: float) -> None:
     Its slots stay booked until the node comes back or its machine is started again.
 
     Attempts go on with the engines they have on other nodes. The node's engines are asked back, so that they leave if
-    the node comes back with them. An attempt that has no engines elsewhere is over and is fenced.
+    the node comes back with them. An attempt that has no engines elsewhere, or of a gang, is over and is fenced.
 
     Args:
         tx: the write transaction.
@@ -97,7 +98,9 @@ def lose(tx: Connection, node_id: int, counter: int, now: float) -> None:
         attempt = attempts.get(tx, row.job_id, row.fence)
         if attempt.ended_at is not None:
             continue  # an older attempt, fenced when its job moved on
-        if attempt.kind is None:
+        if attempt.kind is None and attempt.gang:
+            end_attempt(tx, row.job_id, row.fence, End(ExitKind.LOST, message), now)
+        elif attempt.kind is None:
             held = allocations.open_of(tx, row.job_id, row.fence, node_id)
             take_back(tx, row.job_id, row.fence, held, ResizeCause.NODE_LOST, message, now)
             if not head_node.keep(tx, row.job_id, row.fence, message, now):

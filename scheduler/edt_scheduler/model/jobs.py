@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import PurePosixPath
@@ -116,7 +116,8 @@ class Raised:
 def why_not_again(raised: Raised, before: Raised | None, restarts: int, most: int) -> str | None:
     """Why a script that raised an exception is not started again; None: it is started again.
 
-    ``before`` is the exception of the previous attempt. The text is empty if the job allows no restarts.
+    ``before`` is the exception of the previous attempt; None: there was none, or the job is a gang, of which no step is
+    known, so that only the number of restarts decides. The text is empty if the job allows no restarts.
     """
     if most == 0:
         return ""
@@ -133,7 +134,7 @@ def _bare(message: str) -> str:
 
 
 MOST_NAMED = 3
-"""The most jobs that one sentence names."""
+"""About so many jobs or nodes are named by one sentence."""
 _EXEC_ID = re.compile(r"edt-([1-9][0-9]{0,17})")
 
 
@@ -153,6 +154,15 @@ def named(numbers: Iterable[int]) -> str:
     names = [exec_id(number) for number in sorted(numbers)]
     more = len(names) - MOST_NAMED
     return f"{', '.join(names[:MOST_NAMED])} and {more} more" if more > 0 else ", ".join(names)
+
+
+def listed(names: Sequence[str]) -> str:
+    """A text that lists these names: ``n1, n2 and n3``. Of many names it has the first ones, and how many follow."""
+    if len(names) < 2:
+        return "".join(names)
+    if len(names) > MOST_NAMED + 1:
+        return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 class DefaultLog(enum.StrEnum):

@@ -39,6 +39,11 @@ def others_joined(tx: Connection, job_id: int, fence: int, allocation: int) -> b
     return any_row(tx, of_attempt(allocations, job_id, fence), allocations.c.id != allocation, joined)
 
 
+def any_asked_back(tx: Connection, job_id: int, fence: int) -> bool:
+    """Whether an allocation of the attempt was ever asked back."""
+    return any_row(tx, of_attempt(allocations, job_id, fence), allocations.c.release_asked_at.is_not(None))
+
+
 def open_of(tx: Connection, job_id: int, fence: int, node_id: int | None = None) -> list[Row[Any]]:
     """An attempt's open allocations, on one node or on all nodes, oldest first."""
     query = select(allocations).where(of_attempt(allocations, job_id, fence, node_id)).order_by(allocations.c.id)

@@ -27,8 +27,8 @@ def add(tx: Connection, job_id: int, head_node_id: int, token: str, now: float) 
 
 
 def live(tx: Connection, job_id: int) -> Row[Any] | None:
-    """The job's attempt of which a process may be left; None: there is none."""
-    query = select(attempts).where(attempts.c.job_id == job_id, attempts.c.ended_at.is_(None))
+    """The job's attempt of which a process may be left, with ``gang``; None: there is none."""
+    query = _with_gang().where(attempts.c.job_id == job_id, attempts.c.ended_at.is_(None))
     return tx.execute(query).one_or_none()
 
 
@@ -39,8 +39,12 @@ def every_live(tx: Connection) -> list[Row[Any]]:
 
 
 def get(tx: Connection, job_id: int, fence: int) -> Row[Any]:
-    """The row of an attempt that must exist."""
-    return tx.execute(select(attempts).where(of_attempt(attempts, job_id, fence))).one()
+    """The row of an attempt that must exist, with ``gang``: whether its job is a gang."""
+    return tx.execute(_with_gang().where(of_attempt(attempts, job_id, fence))).one()
+
+
+def _with_gang() -> Any:
+    return select(attempts, jobs.c.gang.is_not(None).label("gang")).join(jobs)
 
 
 def heads(tx: Connection, job_ids: Iterable[int]) -> dict[int, tuple[str, str]]:
@@ -65,12 +69,12 @@ def open_supervisor(tx: Connection, job_id: int, fence: int, node_id: int) -> No
     A supervisor's row is opened again in three cases: the supervisor left in order, it was lost and its last report was
     taken, or it ended before it was listed to an agent. The row then stands for a new process, which no agent knows
     yet. The new process numbers its reports from the cursor on. After any other end the planner gives the attempt no
-    slots on this node.
+    slots on this node. No supervisor of a gang is ever opened again, because a gang does not go on without a part.
     """
     row = supervisor(tx, job_id, fence, node_id)
     if row is None:
         tx.execute(insert(supervisors).values(job_id=job_id, fence=fence, node_id=node_id))
-    elif can_open_again(row):
+    elif can_open_again(row) and not get(tx, job_id, fence).gang:
         anew = {"ended_at": None, "kind": None, "handed_at": None, "reports_complete_at": None}
         change_supervisor(tx, job_id, fence, node_id, **anew)
 
@@ -81,9 +85,9 @@ def supervisor(tx: Connection, job_id: int, fence: int, node_id: int) -> Row[Any
 
 
 def supervisors_of(tx: Connection, job_id: int, fence: int) -> list[Row[Any]]:
-    """An attempt's supervisors, each with its node's ``lost_at``."""
+    """An attempt's supervisors, each with its node's ``name`` and ``lost_at``."""
     query = (
-        select(supervisors, nodes.c.lost_at)
+        select(supervisors, *nodes.c["name", "lost_at"])
         .join(nodes)
         .where(of_attempt(supervisors, job_id, fence))
         .order_by(supervisors.c.node_id)
@@ -166,7 +170,7 @@ def end_supervisor(tx: Connection, job_id: int, fence: int, node_id: int, kind: 
 
 
 def can_open_again(row: Row[Any]) -> bool:
-    """Whether ``open_supervisor`` may open the row of this ended supervisor again."""
+    """Whether ``open_supervisor`` may open the row of this ended supervisor again, if its job is elastic."""
     return (
         row.handed_at is None
         or row.kind == ExitKind.LEFT

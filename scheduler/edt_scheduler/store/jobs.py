@@ -299,6 +299,11 @@ def change(tx: Connection, number: int, **values: Any) -> None:
     tx.execute(update(jobs).where(jobs.c.id == number).values(**values))
 
 
+def count_worker(tx: Connection, number: int, change: int) -> None:
+    """Add ``change`` to the number of a job's workers."""
+    tx.execute(update(jobs).where(jobs.c.id == number).values(workers=jobs.c.workers + change))
+
+
 def explain(tx: Connection, news: Mapping[int, tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]]) -> set[int]:
     """Store for each job why it waits now.
 
