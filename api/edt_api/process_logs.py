@@ -1,5 +1,7 @@
 """The logs of a job's processes as WMLA's clients ask for them: of the driver, and of each engine by its number.
 
+A gang has no driver: rank 0 stands in its place. The number of each of its processes is its rank + 1.
+
 ``launcherlog`` is what the platform did: for the driver all events of the job's history, for an engine its own steps.
 It is made of the database, so it is there also after the job's files were removed.
 """
@@ -48,10 +50,11 @@ def of_driver(
 def of_engine(
     platform: Platform, viewer: UserView, exec_id: str, number: str, name: LogName, last: int | None = None
 ) -> StreamingResponse:
-    """Return a log of one engine, as ``of_driver`` does. ``number`` counts engines from 1, as they started.
+    """Return a log of one engine, as ``of_driver`` does. ``number`` counts engines from 1, as they started, and the
+    processes of a gang from 1 by their ranks.
 
     Raises:
-        NoSuchObject: the job has had no engine of this number.
+        NoSuchObject: the job has had no process of this number.
         NoSuchJob, ResultsRemoved: as above.
     """
     job = execs.job(platform, exec_id, viewer=viewer)
@@ -63,7 +66,7 @@ def of_engine(
         )
     if name is LogName.LAUNCHER:
         return _as_text(_last(to_wmla.engine_history(engine), last))
-    return _as_text(logs.of_engine(job, engine.held.allocation, _STREAMS[name], last))
+    return _as_text(logs.of_process(job, engine, _STREAMS[name], last))
 
 
 def _events(platform: Platform, exec_id: str, viewer: UserView) -> Iterator[str]:

@@ -17,6 +17,7 @@ from edt_scheduler.model.progress import Curve
 from edt_scheduler.views import (
     ApiTokenView,
     Changes,
+    EngineView,
     FailureView,
     JobView,
     NodeView,
@@ -47,7 +48,7 @@ def execution(job: JobView, api_url: str) -> jobs.Exec:
         workDir=str(job.work_dir),
         appName=job.app_name,
         createTime=iso(job.created_at),
-        elastic=True,
+        elastic=job.gang is None,
         nameSpace=CLUSTER,
         numWorker=job.num_worker,
         framework=job.framework,
@@ -69,13 +70,35 @@ def job(view: JobView) -> jobs.Job:
             "app_name": shown_name(view.framework, view.app_name, view.script, view.folder, view.command),
             "args": view.args_verbatim,
             "options": options(view.options),
+            "kind": kind(is_gang=view.gang is not None),
+            "processes": view.ranks,
             "max_workers": view.num_worker * view.worker_device_num,
+            "min_workers": 1 if view.gang is None else view.num_worker * view.worker_device_num,
             "attempts": view.fence,
             "progress": progress(view.progress),
             "share_done": view.share_done,
             "work_dir": str(view.work_dir),
             "results_removed": results_removed(view),
         }
+    )
+
+
+def kind(*, is_gang: bool) -> jobs.JobKind:
+    return jobs.JobKind.GANG if is_gang else jobs.JobKind.ELASTIC
+
+
+def rank(engine: EngineView) -> jobs.Rank:
+    """Return one process of a gang."""
+    assert engine.rank is not None  # the caller has looked
+    held = engine.held
+    return jobs.Rank(
+        rank=engine.rank,
+        fence=held.fence,
+        node=held.node,
+        slots=[held.slot, *engine.others],
+        started_at=held.started_at,
+        ended_at=held.released_at,
+        kind=held.kind,
     )
 
 
@@ -169,7 +192,13 @@ def _slot(view: SlotView, viewer: UserView) -> cluster.Slot:
     seen = view.owner_id is not None and may_see(viewer, view.owner_id)
     use = vars(view.use) if view.use is not None else {}
     return cluster.Slot.model_validate(
-        vars(view) | use | {"busy": view.exec_id is not None, "owner": view.owner if seen else None}
+        vars(view)
+        | use
+        | {
+            "busy": view.exec_id is not None,
+            "owner": view.owner if seen else None,
+            "kind": kind(is_gang=view.is_gang) if view.exec_id is not None else None,
+        }
     )
 
 
@@ -225,6 +254,7 @@ def _timeline_job(view: TimelineJob, viewer: UserView) -> cluster.TimelineJob:
         state=jobs.ExecState(view.state.wire),
         owner=view.owner if seen else None,
         app_name=shown_name(view.framework, view.app_name, view.script, view.folder, view.command) if seen else None,
+        kind=kind(is_gang=view.is_gang),
         removed=view.removed,
     )
 

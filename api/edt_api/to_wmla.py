@@ -52,7 +52,7 @@ def application(job: JobView, processes: ProcessesView, api_url: str, now: float
         task0=_task0(job, processes),
         task12n=[_task(job, engine) for engine in processes.engines],
         slots=job.slots,
-        demandslots=0 if job.state.terminal else max(0, job.num_worker * job.worker_device_num - job.slots),
+        demandslots=_demand(job),
         hosts=len({engine.held.node for engine in present}),
         coresused=cores,
         memused=memory,
@@ -120,14 +120,12 @@ def parallel_job(job: JobView) -> dict[str, Any]:
     }
     if job.started_at is not None:
         status["jobStartTime"] = iso(job.started_at)
-    groups = (
-        _task_group("task0", 1, gpus=0, cores=1),
-        _task_group("task12n", job.num_worker, job.worker_device_num, job.threads * job.worker_device_num),
-    )
+    groups = [] if job.gang is not None else [_task_group("task0", 1, gpus=0, cores=1)]
+    groups.append(_task_group("task12n", job.num_worker, job.worker_device_num, job.threads * job.worker_device_num))
     return {
         "kind": "ParallelJob",
         "metadata": {"name": job.exec_id, "namespace": CLUSTER, "creationTimestamp": created},
-        "spec": {"taskGroups": list(groups)},
+        "spec": {"taskGroups": groups},
         "status": status,
     }
 
@@ -136,20 +134,22 @@ def pods(job: JobView, processes: ProcessesView) -> list[dict[str, Any]]:
     """Return the processes that a job has now, each in the form of a Kubernetes pod."""
     driver = _task0(job, processes)
     found = [] if driver is None or job.state.terminal else [_pod(job, driver, gpus=0, cores=1)]
-    return found + [_pod(job, _task(job, engine), gpus=1, cores=job.threads) for engine in processes.present]
+    tasks = [(_task(job, engine), engine.slots) for engine in processes.present]
+    return found + [_pod(job, task, gpus=slots, cores=slots * job.threads) for task, slots in tasks]
 
 
 def engine_history(engine: EngineView) -> list[str]:
-    """Return what the platform did for one engine, one line for each step."""
+    """Return what the platform did for one engine, or for one process of a gang, one line for each step."""
     held = engine.held
-    where = f"slot {held.slot} of {held.node}"
+    where = f"slot{'' if not engine.others else 's'} {', '.join((held.slot, *engine.others))} of {held.node}"
+    whose = "the engine's process" if engine.rank is None else f"the process of rank {engine.rank}"
     steps = (
         (held.decided_at, f"attempt {held.fence} was given {where}"),
-        (held.started_at, "the engine's process was started"),
+        (held.started_at, f"{whose} was started"),
         (held.joined_at, "the engine had the weights and joined the training"),
         (held.counted_at, "its first micro-batch was part of a step"),
         (held.release_asked_at, f"the scheduler asked for {where} back"),
-        (held.released_at, f"the engine's process was seen gone: {held.kind or 'unknown'}"),
+        (held.released_at, f"{whose} was seen gone: {held.kind or 'unknown'}"),
     )
     return [line(time, said) for time, said in steps if time is not None]
 
@@ -159,6 +159,13 @@ def line(time: float, said: str) -> str:
     return f"[{iso(time)}] {' '.join(said.splitlines())}\n"
 
 
+def _demand(job: JobView) -> int:
+    """Return how many more slots a job could use. A gang that has started gets none."""
+    if job.state.terminal or (job.gang is not None and job.slots):
+        return 0
+    return max(0, job.num_worker * job.worker_device_num - job.slots)
+
+
 def _driver(job: JobView, processes: ProcessesView, time: float) -> wmla.Driver:
     logs = _log_path(job, "driver")
     return wmla.Driver(
@@ -166,7 +173,7 @@ def _driver(job: JobView, processes: ProcessesView, time: float) -> wmla.Driver:
         containerid="",
         state=job.state.wire,
         host=processes.head_host or "",
-        coresused=1.0 if job.state is JobState.RUNNING else 0.0,
+        coresused=1.0 if job.state is JobState.RUNNING and job.gang is None else 0.0,
         memused=0.0,
         timestamp=_milliseconds(time),
         driverstdout=f"{logs}/stdout",
@@ -181,7 +188,7 @@ def _executor(job: JobView, engine: EngineView, time: float) -> wmla.Executor:
         containerid=str(held.allocation),
         state=_state(engine),
         host=engine.host,
-        coresused=0.0 if engine.gone else float(job.threads),
+        coresused=0.0 if engine.gone else float(engine.slots * job.threads),
         memused=_memory((engine,)),
         timestamp=_milliseconds(time if held.released_at is None else held.released_at),
         executorstdout=f"{logs}/stdout",
@@ -190,7 +197,7 @@ def _executor(job: JobView, engine: EngineView, time: float) -> wmla.Executor:
 
 
 def _task0(job: JobView, processes: ProcessesView) -> wmla.Task | None:
-    if processes.head is None:
+    if processes.head is None or job.gang is not None:  # a gang has no driver
         return None
     return wmla.Task(
         id=f"{job.exec_id}-task0",
@@ -263,7 +270,7 @@ def _log_path(job: JobView, process: str) -> str:
 
 
 def _cores(job: JobView, processes: ProcessesView) -> float:
-    return float(len(processes.present) * job.threads)
+    return float(sum(engine.slots for engine in processes.present) * job.threads)
 
 
 def _memory(engines: tuple[EngineView, ...]) -> float:

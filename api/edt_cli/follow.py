@@ -18,7 +18,7 @@ EXIT_CODES = {ExecState.FINISHED: 0, ExecState.ERROR: 1, ExecState.KILLED: 130}
 ALL = "all"
 STREAMS = ("elog", "out", "err")
 """The loggers' lines, the script's standard output, and the script's standard error."""
-_ENGINE = re.compile(r"engine-[0-9]{1,18}\.(out|err)")
+_PROCESS = re.compile(r"(engine|rank)-[0-9]{1,18}\.(out|err)")
 _PAUSE_SECONDS = 0.5
 _PROGRESS_SECONDS = 2.0
 """The progress is shown at most this often."""
@@ -38,18 +38,23 @@ _SHOWN_OTHERWISE = frozenset({"state", "waiting", "checkpointed", "engines-known
 """Kinds of events that the lines of state and progress show already, or that come too often."""
 
 
-def streams(wanted: str) -> tuple[str, ...]:
-    """Return the files of a log that ``--stream`` names.
+def streams(wanted: str, rank: int | None = None) -> tuple[str, ...]:
+    """Return the files of a log that ``--stream`` names. With ``rank`` those of one process of a gang.
 
     Raises:
-        CannotStart: there is no such stream.
+        CannotStart: there is no such stream, or a rank has none of this name.
     """
+    if rank is not None:
+        if wanted not in {ALL, "out", "err"}:
+            raise CannotStart(f"--stream {wanted}: with --rank it is all, out or err")
+        return tuple(f"rank-{rank}.{each}" for each in ("out", "err") if wanted in {ALL, each})
     if wanted == ALL:
         return STREAMS
-    if wanted in STREAMS or _ENGINE.fullmatch(wanted):
+    if wanted in STREAMS or _PROCESS.fullmatch(wanted):
         return (wanted,)
     raise CannotStart(
-        f"--stream {wanted}: it is all, elog, out, err or an engine's, engine-3.out; `edt logs JOB --list` names them"
+        f"--stream {wanted}: it is all, elog, out, err or a process's, engine-3.out or rank-0.out; "
+        "`edt logs JOB --list` names them"
     )
 
 
@@ -163,22 +168,28 @@ def _progress(job: Job) -> str:
     return "  ".join(words)
 
 
-def follow(api: Session, job: str, wanted: str = ALL) -> int:
+def follow(api: Session, job: str, wanted: Iterable[str] = STREAMS) -> int:
     """Write the log as it grows and each change of the job's state, until the job ends.
 
-    With ``all``, the lines of steps are left out. Instead, at most every two seconds a line shows the progress and the
-    number of workers, and each resize is printed with its cause. Ctrl-C ends the following, not the job.
+    With all three streams, the lines of steps are left out. Instead, at most every two seconds a line shows the
+    progress and the number of workers, and each resize is printed with its cause. Ctrl-C ends the following, not the
+    job.
+
+    Args:
+        api: the session.
+        job: the job's id.
+        wanted: the streams, as ``streams`` returns them.
 
     Returns:
         The exit status for the job's end: 0 finished, 1 error, 130 stopped. Also 130 after Ctrl-C.
 
     Raises:
-        CannotStart: there is no such stream.
         NoAnswer: the API did not answer for a minute.
         CliError: as in ``Session.ask``.
     """
-    whole = wanted == ALL
-    log = Log(api, job, streams(wanted), steps=not whole)
+    wanted = tuple(wanted)
+    whole = wanted == STREAMS
+    log = Log(api, job, wanted, steps=not whole)
     course, before, gone_since = _Course(api, job) if whole else None, None, None
     try:
         while True:

@@ -117,12 +117,14 @@ def ls(
         output.as_json(shown)
         return
     narrow = output.narrow()
-    columns = ("JOB", "NAME", "OWNER", "STATE", "SLOTS", "PROGRESS", *(() if narrow else ("LOSS",)), "AGE")
+    whole = () if narrow else ("KIND",)
+    columns = ("JOB", "NAME", "OWNER", *whole, "STATE", "SLOTS", "PROGRESS", *(() if narrow else ("LOSS",)), "AGE")
     rows = [
         (
             job.id,
             job.app_name,
             job.owner,
+            *(() if narrow else (job.kind,)),
             output.state(job),
             f"{job.slots}/{job.max_workers}",
             _percent(job) if narrow else _progress(job),
@@ -152,7 +154,8 @@ def get(context: typer.Context, job_id: _JobArgument, form: FormatOption = Forma
     lines: list[tuple[str, str | Text]] = [
         ("Job", f"{job.id} ({job.app_name}) of {job.owner}"),
         ("State", output.state(job)),
-        ("Slots", "" if job.state.over else f"{job.slots} of at most {job.max_workers}, {job.workers} training"),
+        ("Kind", job.kind if job.processes is None else _gang(job)),
+        ("Slots", "" if job.state.over else _slots(job)),
         ("Progress", _progress(job)),
         ("Left", f"about {output.span(job.eta_seconds)}" if job.eta_seconds is not None else ""),
         ("Loss", _loss(job)),
@@ -172,6 +175,19 @@ def get(context: typer.Context, job_id: _JobArgument, form: FormatOption = Forma
     output.sheet((title, value) for title, value in lines if value)
 
 
+def _gang(job: Job) -> str:
+    """Return what a gang is made of."""
+    processes = f"{job.processes} process{'' if job.processes == 1 else 'es'}"
+    each = f", {job.num_worker} x {job.worker_device_num} slots" if job.worker_device_num > 1 else ""
+    return f"gang, not elastic: {processes}{each}, {job.framework}"
+
+
+def _slots(job: Job) -> str:
+    if job.processes is None:
+        return f"{job.slots} of at most {job.max_workers}, {job.workers} training"
+    return f"{job.slots}/{job.max_workers}" + ("" if job.slots else ", all at once or none")
+
+
 def logs(
     context: typer.Context,
     job_id: _JobArgument,
@@ -186,10 +202,13 @@ def logs(
             help="elog: the loggers' lines; out, err: the script's; all three; or an engine's, engine-3.out.",
         ),
     ] = ALL,
-    listed: Annotated[bool, typer.Option("--list", help="Name the streams that there are, engines' too.")] = False,
+    rank: Annotated[
+        int | None, typer.Option("--rank", min=0, help="The output of this process of a gang; default 0.")
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Name the streams that there are.")] = False,
 ) -> None:
     """Show a job's log. Of all three, --follow shows the progress instead of the loggers' line of each step."""
-    wanted = streams(stream)
+    wanted = streams(stream, rank)
     with session(context.obj) as api:
         if listed:
             files = api.items(LogFilePage, f"{OURS}/jobs/{job_id}/logs")
@@ -197,7 +216,7 @@ def logs(
             output.table(("STREAM", "SIZE"), rows, f"Nothing has been written for {job_id} yet.")
             return
         if follow_it:
-            raise typer.Exit(follow(api, job_id, stream))
+            raise typer.Exit(follow(api, job_id, wanted))
         Log(api, job_id, wanted).show()
 
 
@@ -318,7 +337,7 @@ def _without_effect(job: Job) -> str:
 
 
 def _result(job: Job) -> str:
-    """Return whether the result is exact, and why; "" before the first step."""
-    if job.progress.get("step") is None:
+    """Return whether the result is exact, and why; "" before the first step, and of a gang."""
+    if job.progress.get("step") is None or job.processes is not None:
         return ""
     return f"{job.exactness.verdict.replace('-', ' ')}: {job.exactness.reason}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from edt_contract.attempt import Assignment
-from edt_contract.gang import GangCommand
+from edt_contract.gang import GangCommand, Processes
 from edt_contract.reports import ExitKind
 from edt_scheduler.model.catalogue import Framework
 from edt_scheduler.model.exactness import Exactness
@@ -170,6 +170,14 @@ class JobView:
     """For how many days they were kept."""
 
     @property
+    def ranks(self) -> int | None:
+        """How many processes run a gang's command; None: the job is elastic."""
+        if self.gang is None:
+            return None
+        slots = self.num_worker * self.worker_device_num
+        return {Processes.DEVICE: slots, Processes.WORKER: self.num_worker, Processes.JOB: 1}[self.gang.processes]
+
+    @property
     def status(self) -> JobStatus:
         """The job's state as people see it."""
         return job_status(
@@ -191,7 +199,10 @@ class JobView:
 
     @property
     def log_dir(self) -> Path:
-        """LOG_DIR: ``stdout`` (ELog lines), ``driver.out``, ``driver.err``, ``engine-<allocation>.out/.err``."""
+        """LOG_DIR: ``stdout`` (ELog lines), ``driver.out``, ``driver.err``, ``engine-<allocation>.out/.err``.
+
+        A gang has ``rank-<rank>.out/.err`` in place of the last four, and ELog lines only if its script writes them.
+        """
         return self.directory / "log"
 
 
@@ -259,6 +270,8 @@ class SlotView:
     """Id of the user whose job holds the slot."""
     owner: str | None = None
     """Name of that user."""
+    is_gang: bool = False
+    """Whether the job that holds the slot is a gang."""
     use: SlotUse | None = None
     """How busy the slot is; None: there is no recent sample."""
 
@@ -400,16 +413,30 @@ class AllocationView:
 
 @dataclass(frozen=True)
 class EngineView:
-    """One engine that a job has or had: a process was started for it."""
+    """One engine that a job has or had, or one process of a gang's newest attempt: it was started."""
 
     number: int
-    """Place among the job's engines, from 1 on, in the order in which they started."""
+    """Place among the job's engines, from 1 on, in the order in which they started. Of a gang's process: its rank + 1.
+    """
     held: AllocationView
-    """The slot that the engine trained on, with the times of its steps."""
+    """The slot that the engine trained on, with the times of its steps. Of a gang's process with several slots: the
+    first one.
+    """
     host: str
     """Address of its node."""
     use: SlotUse | None
-    """How busy its slot is; None: the engine is gone, or there is no recent sample."""
+    """How busy its slot is; None: the engine is gone, or there is no recent sample. Of a gang's process with several
+    slots: their sums.
+    """
+    rank: int | None = None
+    """Rank of a gang's process; None: it is an engine."""
+    others: tuple[str, ...] = ()
+    """Names of the further slots of a gang's process."""
+
+    @property
+    def slots(self) -> int:
+        """How many slots the process has."""
+        return 1 + len(self.others)
 
     @property
     def gone(self) -> bool:
@@ -426,7 +453,9 @@ class ProcessesView:
     head_host: str | None = None
     """Address of that node."""
     engines: tuple[EngineView, ...] = ()
-    """All engines of all attempts, in the order in which they started."""
+    """All engines of all attempts, in the order in which they started. Of a gang: the processes of the newest attempt,
+    by rank.
+    """
 
     @property
     def present(self) -> tuple[EngineView, ...]:
@@ -525,6 +554,7 @@ class TimelineJob:
     script: str
     folder: str
     command: str
+    is_gang: bool
     removed: bool
     """Whether the job was deleted. It can no longer be read, but it did hold its slots."""
 

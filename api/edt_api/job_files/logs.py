@@ -1,9 +1,12 @@
 """A job's log in the forms that WMLA's ``logType`` names. Reads the job's log folder.
 
-    none           the ELog lines, ``log/stdout``, which notebooks read as CSV
+    none           the ELog lines, ``log/stdout``, which notebooks read as CSV; what the script printed if the job's
+                   framework says so, or if it is a gang that has written no ELog lines
     outlog         the script's standard output
-    errlog         the script's standard error, with its traceback; if no driver ever ran, the reason for that
-    outerrlog      the ELog lines, then the script's standard output, then errlog
+    errlog         the script's standard error, with its traceback; if nothing is there, why the job ended
+    outerrlog      the ELog lines, then the script's standard output, then errlog; of a gang, only the last two
+
+The script's output and errors are those of the driver. A gang has no driver: there they are those of rank 0.
 
 A log may have gigabytes, so it is streamed, up to the length that it had when it was requested. The last lines of a
 file are found from its end.
@@ -24,7 +27,8 @@ from typing import BinaryIO
 from edt_api.errors import RequestInvalid
 from edt_api.job_files.files import files, must_be_kept, open_file
 from edt_api.schemas.jobs import LogFile
-from edt_scheduler.views import JobView
+from edt_scheduler.model.jobs import DefaultLog
+from edt_scheduler.views import EngineView, JobView
 
 _CHUNK = 64 * 1024
 
@@ -38,13 +42,14 @@ class Stream(enum.StrEnum):
 
 
 _FILES = {Stream.ELOG: "stdout", Stream.OUT: "driver.out", Stream.ERR: "driver.err"}
-_ENGINE = re.compile(r"engine-(0|[1-9][0-9]{0,17})\.(out|err)")
-"""Files of an engine. Their names are also the names of their streams."""
+_OF_RANK_0 = {Stream.ELOG: "stdout", Stream.OUT: "rank-0.out", Stream.ERR: "rank-0.err"}
+"""The same of a gang."""
+_PROCESS = re.compile(r"(engine|rank)-(0|[1-9][0-9]{0,17})\.(out|err)")
+"""Files of an engine, or of a gang's process. Their names are also the names of their streams."""
 _STREAMS = {name: stream.value for stream, name in _FILES.items()}
 _TURNED_OVER = ".1"
 """Suffix that the supervisor adds to the name of a file that has reached its size limit."""
 _LOG_TYPES = {
-    "": (Stream.ELOG,),
     "outlog": (Stream.OUT,),
     "errlog": (Stream.ERR,),
     "outerrlog": (Stream.ELOG, Stream.OUT, Stream.ERR),
@@ -59,15 +64,29 @@ def text(job: JobView, log_type: str, last: int | None = None) -> Generator[str,
         ResultsRemoved: the job's files were removed because of their age.
     """
     must_be_kept(job)
-    streams = _LOG_TYPES.get(log_type)
+    streams = _LOG_TYPES.get(log_type) if log_type else (_usual(job),)
     if streams is None:
-        known = ", ".join(name for name in _LOG_TYPES if name)
-        raise RequestInvalid(f"logType: got {log_type[:64]!r}; it takes {known}, or nothing")
+        raise RequestInvalid(f"logType: got {log_type[:64]!r}; it takes {', '.join(_LOG_TYPES)}, or nothing")
+    if job.gang is not None and len(streams) > 1:
+        streams = (Stream.OUT, Stream.ERR)
     return _pieces(job, streams, last)
 
 
+def _usual(job: JobView) -> Stream:
+    """Return the stream for clients that name none."""
+    if job.default_log is DefaultLog.OUTPUT:
+        return Stream.OUT
+    if job.gang is None:
+        return Stream.ELOG
+    elog = open_file(job.directory, (job.log_dir.name, _file_of(job, Stream.ELOG)))
+    if elog is None:
+        return Stream.OUT
+    with elog:
+        return Stream.ELOG if os.fstat(elog.fileno()).st_size else Stream.OUT
+
+
 def of_driver(job: JobView, stream: Stream, last: int | None = None) -> Generator[str, None, None]:
-    """Return one stream of the driver in pieces; with ``last`` only so many lines at its end.
+    """Return one stream of the driver, or of a gang's rank 0, in pieces; with ``last`` only so many lines at its end.
 
     Raises:
         ResultsRemoved: the job's files were removed because of their age. Raised before the first piece.
@@ -76,17 +95,19 @@ def of_driver(job: JobView, stream: Stream, last: int | None = None) -> Generato
     return _pieces(job, (stream,), last)
 
 
-def of_engine(job: JobView, allocation: int, stream: Stream, last: int | None = None) -> Generator[str, None, None]:
-    """Return the output (Stream.OUT) or the errors (Stream.ERR) of one engine, as ``of_driver`` does.
+def of_process(job: JobView, engine: EngineView, stream: Stream, last: int | None = None) -> Generator[str, None, None]:
+    """Return the output (Stream.OUT) or the errors (Stream.ERR) of one engine, or of one process of a gang, as
+    ``of_driver`` does.
 
     Args:
         job: the job.
-        allocation: number of the engine's allocation.
+        engine: the engine or process.
         stream: Stream.OUT or Stream.ERR.
         last: the most lines.
     """
     must_be_kept(job)
-    return _file(job, f"engine-{allocation}.{stream}", last)
+    name = f"engine-{engine.held.allocation}" if engine.rank is None else f"rank-{engine.rank}"
+    return _file(job, f"{name}.{stream}", last)
 
 
 def as_json(pieces: Iterable[str]) -> Generator[str, None, None]:
@@ -114,33 +135,33 @@ def listing(job: JobView, *, limit: int, after: int = 0) -> list[LogFile]:
 
 
 def place(stream: str) -> int:
-    """Return the place of a stream in the list, from 1 on: first the driver's streams, then each engine's by its
-    number.
+    """Return the place of a stream in the list, from 1 on: first the driver's streams, then each engine's or rank's by
+    its number.
     """
-    engine = _ENGINE.fullmatch(stream)
-    if engine is None:
+    process = _PROCESS.fullmatch(stream)
+    if process is None:
         return list(Stream).index(Stream(stream)) + 1
-    return len(Stream) + 1 + 2 * int(engine[1]) + (engine[2] == "err")
+    return len(Stream) + 1 + 4 * int(process[2]) + 2 * (process[1] == "rank") + (process[3] == "err")
 
 
 def _stream_of(name: str) -> str | None:
     """Return the stream whose file in the log folder has this name; None if there is none."""
-    return name if _ENGINE.fullmatch(name) else _STREAMS.get(name)
+    return name if _PROCESS.fullmatch(name) else _STREAMS.get(name)
 
 
-def _file_of(stream: str) -> str:
-    """Return the name of a stream's file in the log folder.
+def _file_of(job: JobView, stream: str) -> str:
+    """Return the name of a stream's file in the log folder. ``out`` and ``err`` of a gang are those of its rank 0.
 
     Raises:
         RequestInvalid: there is no such stream.
     """
-    if _ENGINE.fullmatch(stream):
+    if _PROCESS.fullmatch(stream):
         return stream
     try:
-        return _FILES[Stream(stream)]
+        return (_FILES if job.gang is None else _OF_RANK_0)[Stream(stream)]
     except ValueError:
-        known = ", ".join(Stream)
-        raise RequestInvalid(f"stream: got {stream!r}; it takes {known}, or an engine's, engine-<number>.out") from None
+        others = "an engine's, engine-<number>.out, or a rank's of a gang, rank-<number>.out"
+        raise RequestInvalid(f"stream: got {stream!r}; it takes {', '.join(Stream)}, {others}") from None
 
 
 def path(job: JobView, stream: str) -> Path:
@@ -149,7 +170,7 @@ def path(job: JobView, stream: str) -> Path:
     Raises:
         RequestInvalid: there is no such stream.
     """
-    return job.directory / job.log_dir.name / _file_of(stream)
+    return job.directory / job.log_dir.name / _file_of(job, stream)
 
 
 def since(job: JobView, stream: str, offset: int, most: int) -> tuple[bytes, int]:
@@ -166,7 +187,7 @@ def since(job: JobView, stream: str, offset: int, most: int) -> tuple[bytes, int
         ResultsRemoved: the job's files were removed because of their age.
     """
     must_be_kept(job)
-    name = _file_of(stream)
+    name = _file_of(job, stream)
     data, size = _slice(job, name, offset, most)
     if size is None or size >= offset:
         return data, offset + len(data)
@@ -192,7 +213,7 @@ def _slice(job: JobView, name: str, offset: int, most: int) -> tuple[bytes, int 
 def _pieces(job: JobView, streams: Iterable[Stream], last: int | None) -> Generator[str, None, None]:
     for stream in streams:
         empty = True
-        for piece in _file(job, _FILES[stream], last):
+        for piece in _file(job, _file_of(job, stream), last):
             empty = empty and not piece
             yield piece
         if stream is Stream.ERR and empty and job.message:

@@ -1,8 +1,8 @@
 """Jobs as WMLA's scheduler shows them: ``/platform/rest/deeplearning/v1/scheduler``.
 
 An application is a job, and has its exec id. The driver is ``task0``. The engines are executors 1, 2, … in the order in
-which they started; an engine that started again under another slot is another executor. Jobs of other users are unknown
-here, as in execs.py.
+which they started; an engine that started again under another slot is another executor. A gang has no ``task0``, and
+its executors 1, 2, … are its processes by rank. Jobs of other users are unknown here, as in execs.py.
 """
 
 from __future__ import annotations
@@ -119,7 +119,10 @@ def stop(platform: ThePlatform, viewer: Viewer, exec_id: str) -> None:
 def driver_log(
     platform: ThePlatform, viewer: Viewer, exec_id: str, log: wmla.LogName, lastlines: LastLines = None
 ) -> Response:
-    """Return a log of the driver: what the script printed, or for ``launcherlog`` the job's history, as text."""
+    """Return a log of the driver: what the script printed, or for ``launcherlog`` the job's history, as text.
+
+    The driver of a gang is its rank 0.
+    """
     return process_logs.of_driver(platform, viewer, exec_id, log, lastlines)
 
 

@@ -267,7 +267,8 @@ def log(
 ) -> Response:
     """Return the log as text. If ``Accept`` names JSON before text, return it as one JSON string.
 
-    Without ``logType`` the log is the metric lines. ``outlog`` is what the script printed.
+    Without ``logType`` the log is the metric lines, or what the script printed, as the framework of the job says.
+    ``outlog`` is what the script printed. The log of a gang is that of its rank 0.
     """
     pieces = logs.text(execs.job(platform, exec_id, viewer=viewer), log_type, lastlines)
     if _prefers_json(request.headers.get("accept", "")):

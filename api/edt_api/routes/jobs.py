@@ -23,6 +23,7 @@ from edt_api.submissions.frameworks import NAMES_GIVEN_BY_NOBODY
 from edt_scheduler.model.jobs import JobFilter
 from edt_scheduler.model.states import JobState
 from edt_scheduler.operations import execs, history
+from edt_scheduler.views import EngineView
 
 router = APIRouter(prefix="/api/v1/jobs")
 
@@ -105,6 +106,23 @@ def allocations(
     return paged(jobs.AllocationPage, "allocations", find, attrgetter("allocation"), limit, cursor)
 
 
+@router.get("/{exec_id}/ranks")
+def ranks(
+    platform: ThePlatform, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
+) -> jobs.RankPage:
+    """List the processes of a gang's newest attempt that were started, by rank. An elastic job has none.
+
+    ``GET …/allocations`` lists its slots, and those of earlier attempts.
+    """
+    job = execs.job(platform, exec_id, viewer=viewer)
+
+    def find(*, limit: int, after: int = 0) -> list[EngineView]:
+        processes = history.processes(platform, [job])[job.exec_id].engines if job.gang is not None else ()
+        return [each for each in processes if each.number > after][:limit]
+
+    return paged(jobs.RankPage, "ranks", find, attrgetter("number"), limit, cursor, to_wire.rank)
+
+
 @router.get("/{exec_id}/events")
 def events(
     platform: ThePlatform, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
@@ -126,7 +144,7 @@ def metrics(
 def log_files(
     platform: ThePlatform, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
 ) -> jobs.LogFilePage:
-    """List the files of the job's log: first those of the loggers and the driver, then those of each engine."""
+    """List the files of the job's log: first those of the loggers and the driver, then those of each engine or rank."""
     find = partial(logs.listing, execs.job(platform, exec_id, viewer=viewer))
     return paged(jobs.LogFilePage, "logs", find, lambda file: logs.place(file.stream), limit, cursor)
 
@@ -143,8 +161,9 @@ async def log(
     """Return one file of the log from byte ``offset`` on.
 
     To follow the file, send the value of the header ``Edt-Log-Offset`` as the next ``offset``. ``stream`` is ``elog``,
-    ``out``, ``err``, or an engine's stream as ``logs`` lists it. An answer holds at most 1 MiB. An empty answer means
-    that the file has no more bytes yet. The offset starts again at 0 when the file is rotated at its size limit.
+    ``out``, ``err`` (of a gang those of rank 0), or a stream of an engine or a rank as ``logs`` lists it. An answer
+    holds at most 1 MiB. An empty answer means that the file has no more bytes yet. The offset starts again at 0 when
+    the file is rotated at its size limit.
 
     With ``wait`` the server waits so many seconds for more bytes, at most five, before it answers with none. It does
     not wait for a job that is over.

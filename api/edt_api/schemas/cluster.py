@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from edt_api.schemas.jobs import AgentInput, ExecState, Job, Output, Page, UserInput
+from edt_api.schemas.jobs import AgentInput, ExecState, Job, JobKind, Output, Page, UserInput
 
 
 class Problem(Output):
@@ -47,6 +47,8 @@ class Slot(Output):
     """Whether the scheduler has asked for the slot back, and the end of the engine's process was not seen yet."""
     owner: str | None = None
     """Owner of the job that holds the slot. Only that user and admins get it."""
+    kind: JobKind | None = None
+    """Kind of that job; None if the slot is free."""
     utilisation: float | None = None
     """Recent utilisation, 0 to 1; None if unknown, here and below."""
     memory_bytes: int | None = None
@@ -268,6 +270,7 @@ class TimelineJob(Output):
     owner: str | None
     """None if the job belongs to another user and the caller is no admin. The same holds for ``app_name``."""
     app_name: str | None
+    kind: JobKind = JobKind.ELASTIC
     removed: bool = False
     """Whether the job was removed. It cannot be opened any more, but its bars stay."""
 

@@ -61,6 +61,13 @@ class ExecState(enum.StrEnum):
         return self in {ExecState.FINISHED, ExecState.KILLED, ExecState.ERROR}
 
 
+class JobKind(enum.StrEnum):
+    """Whether the number of a job's processes may change."""
+
+    ELASTIC = "elastic"  # it trains with as many engines as there are slots for, from one up
+    GANG = "gang"  # all of its processes start together, and their number never changes
+
+
 class Exec(Output):
     """One job as WMLA's clients read it.
 
@@ -149,9 +156,10 @@ class Waiting(Output):
 class Exactness(Output):
     """Whether a result has the bits of an undisturbed training on one engine, as far as that was checked."""
 
-    verdict: Literal["exact", "not-compared", "not-exact"]
+    verdict: Literal["exact", "not-compared", "not-exact", "not-applicable"]
     """``exact``: all engines were compared after the last one joined, and were equal. ``not-compared``: no comparison
     took place, and nothing is known against exactness. ``not-exact``: an event has ended the guarantee.
+    ``not-applicable``: the job is a gang, of whose results the platform says nothing.
     """
     reason: str
     """The reason in a sentence. If engines differ, it names the engine, the step, and the first tensor or setting."""
@@ -205,6 +213,9 @@ class Job(Output):
     """The state as people see it. ``starting``: the job holds slots, and its attempt has not reported its start yet.
     ``stopping``: the job was asked to stop, and some of its processes still run.
     """
+    kind: JobKind = JobKind.ELASTIC
+    processes: int | None = None
+    """How many processes a gang has; None: the job is elastic."""
     framework: str
     app_name: str
     """The name that the user gave to the job, or else its script or folder. WMLA's calls name the framework in that
@@ -220,7 +231,7 @@ class Job(Output):
     max_workers: int
     """num_worker x worker_device_num: the most slots that the job may hold."""
     min_workers: int = 1
-    """The fewest slots with which the job continues."""
+    """The fewest slots with which the job continues. Of a gang: ``max_workers``."""
     max_restarts: int = 0
     """How often the job may start again after an exception of its script."""
     restarts: int = 0
@@ -337,6 +348,26 @@ class AllocationPage(Page[Allocation]):
     """The slots that a job held, oldest first."""
 
 
+class Rank(Output):
+    """One process of a gang's newest attempt."""
+
+    rank: int
+    fence: int
+    """Number of the attempt."""
+    node: str
+    slots: list[str]
+    """The slots that the process uses on its node."""
+    started_at: float | None
+    ended_at: float | None
+    """When the process was seen gone."""
+    kind: str | None
+    """How the process ended: ``finished``, ``left``, ``script-error``, ``lost`` or ``stopped``."""
+
+
+class RankPage(Page[Rank]):
+    """The processes of a gang that were started, by rank."""
+
+
 class Event(Output):
     """One event of a job's history. ``seq`` numbers the events 1, 2, 3 … without a gap."""
 
@@ -376,9 +407,9 @@ class LogFile(Output):
     """One file of a job's log."""
 
     stream: str
-    """``elog``, ``out``, ``err``, or an engine's: ``engine-12.out``."""
+    """``elog``, ``out``, ``err``, or that of a process: ``engine-12.out`` of an engine, ``rank-0.out`` of a gang's."""
     bytes: int
 
 
 class LogFilePage(Page[LogFile]):
-    """The files of a job's log, the driver's first."""
+    """The files of a job's log: the loggers' lines and the driver's first, then those of engines or ranks."""

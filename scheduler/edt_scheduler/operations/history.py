@@ -8,9 +8,10 @@ items to return; None: all.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from edt_scheduler.model import progress
 from edt_scheduler.model.jobs import exec_id, folder_sent
@@ -34,6 +35,7 @@ from edt_scheduler.views import (
     ResizeView,
     SlotTime,
     SlotTimePage,
+    SlotUse,
     Timeline,
     TimelineJob,
     UserView,
@@ -78,21 +80,52 @@ def processes(platform: Platform, jobs: Iterable[JobView]) -> dict[str, Processe
     """The processes that these jobs have or had, by exec id. The caller has checked that its viewer may see the
     jobs.
     """
+    jobs = list(jobs)
     numbers = [job.number for job in jobs]
+    gangs = {job.number for job in jobs if job.gang is not None}
     with platform.database.snapshot() as tx:
-        rows = allocation_store.started_of(tx, numbers)
+        rows = allocation_store.started_of(tx, [number for number in numbers if number not in gangs])
+        rows += allocation_store.of_newest_attempt(tx, gangs) if gangs else []
         heads = attempts.heads(tx, numbers)
         used = usage.newest(tx, {row.node_id for row in rows if row.released_at is None}, platform.clock())
-    engines: dict[int, list[EngineView]] = {number: [] for number in numbers}
+    held: dict[int, list[Row[Any]]] = {number: [] for number in numbers}
     for row in rows:
-        use = used.get((row.node_id, row.slot)) if row.released_at is None else None
-        of_job = engines[row.job_id]
-        of_job.append(EngineView(len(of_job) + 1, to_views.allocation(row), row.host, use))
+        held[row.job_id].append(row)
     found = {}
-    for number in numbers:
-        head, host = heads.get(number, (None, None))
-        found[exec_id(number)] = ProcessesView(head, host, tuple(engines[number]))
+    for job in jobs:
+        head, host = heads.get(job.number, (None, None))
+        engines = _ranks(job, held[job.number], used) if job.gang is not None else _engines(held[job.number], used)
+        found[job.exec_id] = ProcessesView(head, host, tuple(engines))
     return found
+
+
+def _engines(rows: Iterable[Row[Any]], used: Mapping[tuple[int, str], SlotUse]) -> Iterator[EngineView]:
+    for number, row in enumerate(rows, start=1):
+        use = used.get((row.node_id, row.slot)) if row.released_at is None else None
+        yield EngineView(number, to_views.allocation(row), row.host, use)
+
+
+def _ranks(job: JobView, rows: Sequence[Row[Any]], used: Mapping[tuple[int, str], SlotUse]) -> Iterator[EngineView]:
+    """The processes of a gang's attempt. ``rows`` are all its slots in the order of ranks.
+
+    If there is one process, it has all of them, though only those of its own node are named.
+    """
+    ranks = job.ranks or 1
+    each = len(rows) if ranks == 1 else max(1, job.num_worker * job.worker_device_num // ranks)
+    for rank in range(ranks):
+        own = rows[rank * each : (rank + 1) * each]
+        if not own or own[0].started_at is None:
+            continue
+        first, *others = own
+        uses = [use for row in (first, *others) if (use := used.get((row.node_id, row.slot)))]
+        use = _together(first.slot, uses) if uses and first.released_at is None else None
+        names = tuple(row.slot for row in others if row.node_id == first.node_id)
+        yield EngineView(rank + 1, to_views.allocation(first), first.host, use, rank, names)
+
+
+def _together(slot: str, uses: Sequence[SlotUse]) -> SlotUse:
+    memory = [use.memory_bytes for use in uses if use.memory_bytes is not None]
+    return SlotUse(slot, sum(use.utilisation for use in uses), sum(memory) if memory else None)
 
 
 def curve(platform: Platform, exec_id: str, *, viewer: UserView, points: int) -> Curve:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, case, func, insert, or_, select, update
 
 from edt_contract.reports import ExitKind
 from edt_scheduler.store import queries
 from edt_scheduler.store.queries import any_row, of_attempt, rows_of, write_to
-from edt_scheduler.store.tables import allocations, jobs, nodes, slots, supervisors
+from edt_scheduler.store.tables import allocations, attempts, jobs, nodes, slots, supervisors
 
 
 def add(tx: Connection, job_id: int, fence: int, node_id: int, slot: str, resize_id: int, now: float) -> int:
@@ -185,6 +185,24 @@ def started_of(tx: Connection, job_ids: Collection[int]) -> list[Row[Any]]:
     )
     query = named.where(allocations.c.started_at.is_not(None))
     order = allocations.c["job_id", "started_at", "id"]
+    return rows_of(tx, query.order_by(*order), allocations.c.job_id, job_ids)
+
+
+def of_newest_attempt(tx: Connection, job_ids: Collection[int]) -> list[Row[Any]]:
+    """All allocations of each job's newest attempt, in the order of a gang's ranks, with the node's name and ``host``.
+
+    The head node's come first, then those of the other nodes by name. Those of a node are sorted by number.
+    """
+    newest = and_(allocations.c.job_id == jobs.c.id, allocations.c.fence == jobs.c.fence)
+    attempt = and_(attempts.c.job_id == jobs.c.id, attempts.c.fence == jobs.c.fence)
+    query = (
+        select(allocations, nodes.c.name.label("node"), nodes.c.host)
+        .join_from(allocations, jobs, newest)
+        .join(attempts, attempt)
+        .join(nodes, nodes.c.id == allocations.c.node_id)
+    )
+    elsewhere = case((allocations.c.node_id == attempts.c.head_node_id, 0), else_=1)
+    order = (allocations.c.job_id, elsewhere, nodes.c.name, allocations.c.id)
     return rows_of(tx, query.order_by(*order), allocations.c.job_id, job_ids)
 
 

@@ -145,12 +145,12 @@ def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
 
 
 def in_short(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
-    """The few facts that views of slots show of a job: its owner, state, names and ``deleted_at``. Deleted jobs are
-    included.
+    """The few facts that views of slots show of a job: its owner, state, names, ``deleted_at`` and ``is_gang``. Deleted
+    jobs are included.
     """
     said = jobs.c["id", "state", "framework", "app_name", "model_main", "arguments", "gang", "work_dir", "deleted_at"]
-    query = select(*said, jobs.c.user_id.label("owner_id"), users.c.name.label("owner")).join_from(jobs, users)
-    return rows_of(tx, query, jobs.c.id, numbers)
+    more = jobs.c.user_id.label("owner_id"), users.c.name.label("owner"), jobs.c.gang.is_not(None).label("is_gang")
+    return rows_of(tx, select(*said, *more).join_from(jobs, users), jobs.c.id, numbers)
 
 
 def sorted_numbers(

@@ -86,17 +86,18 @@ def nodes_of(tx: Connection, rows: Iterable[Row[Any]], now: float) -> list[NodeV
     rows = list(rows)
     slots: dict[int, list[SlotView]] = {row.id: [] for row in rows}
     found = nodes.slot_rows(tx, slots)
-    owners = {row.id: (row.owner_id, row.owner) for row in store.in_short(tx, {slot.job_id for slot in found} - {None})}
+    held_by = {row.id: row for row in store.in_short(tx, {slot.job_id for slot in found} - {None})}
     used = usage.newest(tx, slots, now)
     for slot in found:
-        owner_id, owner = owners.get(slot.job_id, (None, None))
+        holder = held_by.get(slot.job_id)
         view = view_of(
             SlotView,
             slot._mapping,
             exec_id=exec_id(slot.job_id) if slot.job_id is not None else None,
             leaving=slot.release_asked_at is not None,
-            owner_id=owner_id,
-            owner=owner,
+            owner_id=holder.owner_id if holder is not None else None,
+            owner=holder.owner if holder is not None else None,
+            is_gang=holder is not None and holder.is_gang,
             use=used.get((slot.node_id, slot.slot)),
         )
         slots[slot.node_id].append(view)

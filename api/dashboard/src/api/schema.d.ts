@@ -1,4 +1,4 @@
-// openapi.json sha256: 1e726103b3b6825d4628e8a5418e8e2620f7792311af6b684a46a622b06f1e74
+// openapi.json sha256: ff9c8f88c36419ef7e7f3b6687750d8d4b138766f091fba563e31addca61b3e1
 export interface paths {
     "/api/v1/images": {
         parameters: {
@@ -135,8 +135,9 @@ export interface paths {
          * @description Return one file of the log from byte ``offset`` on.
          *
          *     To follow the file, send the value of the header ``Edt-Log-Offset`` as the next ``offset``. ``stream`` is ``elog``,
-         *     ``out``, ``err``, or an engine's stream as ``logs`` lists it. An answer holds at most 1 MiB. An empty answer means
-         *     that the file has no more bytes yet. The offset starts again at 0 when the file is rotated at its size limit.
+         *     ``out``, ``err`` (of a gang those of rank 0), or a stream of an engine or a rank as ``logs`` lists it. An answer
+         *     holds at most 1 MiB. An empty answer means that the file has no more bytes yet. The offset starts again at 0 when
+         *     the file is rotated at its size limit.
          *
          *     With ``wait`` the server waits so many seconds for more bytes, at most five, before it answers with none. It does
          *     not wait for a job that is over.
@@ -159,7 +160,7 @@ export interface paths {
         };
         /**
          * Log Files
-         * @description List the files of the job's log: first those of the loggers and the driver, then those of each engine.
+         * @description List the files of the job's log: first those of the loggers and the driver, then those of each engine or rank.
          */
         get: operations["jobs_log_files"];
         put?: never;
@@ -182,6 +183,28 @@ export interface paths {
          * @description Return the metrics of the training in at most ``points`` points, which keep the shape of the loss.
          */
         get: operations["jobs_metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{exec_id}/ranks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Ranks
+         * @description List the processes of a gang's newest attempt that were started, by rank. An elastic job has none.
+         *
+         *     ``GET …/allocations`` lists its slots, and those of earlier attempts.
+         */
+        get: operations["jobs_ranks"];
         put?: never;
         post?: never;
         delete?: never;
@@ -988,7 +1011,8 @@ export interface paths {
          * Log
          * @description Return the log as text. If ``Accept`` names JSON before text, return it as one JSON string.
          *
-         *     Without ``logType`` the log is the metric lines. ``outlog`` is what the script printed.
+         *     Without ``logType`` the log is the metric lines, or what the script printed, as the framework of the job says.
+         *     ``outlog`` is what the script printed. The log of a gang is that of its rank 0.
          */
         get: operations["execs_log"];
         put?: never;
@@ -1196,6 +1220,8 @@ export interface paths {
         /**
          * Driver Log
          * @description Return a log of the driver: what the script printed, or for ``launcherlog`` the job's history, as text.
+         *
+         *     The driver of a gang is its rank 0.
          */
         get: operations["applications_driver_log"];
         put?: never;
@@ -1624,7 +1650,7 @@ export interface components {
              * Verdict
              * @enum {string}
              */
-            verdict: "exact" | "not-compared" | "not-exact";
+            verdict: "exact" | "not-compared" | "not-exact" | "not-applicable";
         };
         /**
          * Exec
@@ -1876,6 +1902,8 @@ export interface components {
              * @default null
              */
             image: string | null;
+            /** @default elastic */
+            kind: components["schemas"]["JobKind"];
             /**
              * Max Restarts
              * @default 0
@@ -1904,6 +1932,11 @@ export interface components {
              * @default false
              */
             owner_removed: boolean;
+            /**
+             * Processes
+             * @default null
+             */
+            processes: number | null;
             progress: components["schemas"]["Progress"];
             /**
              * Remark
@@ -1961,6 +1994,12 @@ export interface components {
             /** Workers */
             workers: number;
         };
+        /**
+         * JobKind
+         * @description Whether the number of a job's processes may change.
+         * @enum {string}
+         */
+        JobKind: "elastic" | "gang";
         /**
          * JobOption
          * @description One of the platform's options that a job was submitted with.
@@ -2063,7 +2102,7 @@ export interface components {
         };
         /**
          * LogFilePage
-         * @description The files of a job's log, the driver's first.
+         * @description The files of a job's log: the loggers' lines and the driver's first, then those of engines or ranks.
          */
         LogFilePage: {
             /** Items */
@@ -2418,6 +2457,36 @@ export interface components {
             image: string;
         };
         /**
+         * Rank
+         * @description One process of a gang's newest attempt.
+         */
+        Rank: {
+            /** Ended At */
+            ended_at: number | null;
+            /** Fence */
+            fence: number;
+            /** Kind */
+            kind: string | null;
+            /** Node */
+            node: string;
+            /** Rank */
+            rank: number;
+            /** Slots */
+            slots: string[];
+            /** Started At */
+            started_at: number | null;
+        };
+        /**
+         * RankPage
+         * @description The processes of a gang that were started, by rank.
+         */
+        RankPage: {
+            /** Items */
+            items: components["schemas"]["Rank"][];
+            /** Next */
+            next: string | null;
+        };
+        /**
          * Ready
          * @description Answer of ``/readyz``. A request from the server's own machine also gets the state of each part: ``ok``, or a
          *     description of the fault.
@@ -2547,6 +2616,8 @@ export interface components {
             device: string;
             /** Exec Id */
             exec_id: string | null;
+            /** @default null */
+            kind: components["schemas"]["JobKind"] | null;
             /** Label */
             label: string;
             /** Leaving */
@@ -2786,6 +2857,8 @@ export interface components {
         TimelineJob: {
             /** App Name */
             app_name: string | null;
+            /** @default elastic */
+            kind: components["schemas"]["JobKind"];
             /** Owner */
             owner: string | null;
             /**
@@ -3213,6 +3286,42 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Metrics"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    jobs_ranks: {
+        parameters: {
+            query?: {
+                /** @description `next` of the page before this one. */
+                cursor?: string | null;
+                /** @description The most items of this page. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                exec_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RankPage"];
                 };
             };
             /** @description Refused or failed; `code` is for programs, `detail` for people. */

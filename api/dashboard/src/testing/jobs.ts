@@ -9,6 +9,8 @@ export function job(number: number, values: Partial<Job> = {}): Job {
     owner_removed: false,
     state: "RUNNING",
     status: "running",
+    kind: "elastic",
+    processes: null,
     framework: "edtPyTorch",
     app_name: "digits",
     args: "--exec-start edtPyTorch",

@@ -24,7 +24,7 @@ export function JobFacts({ job }: { readonly job: Job }) {
         job.started_at === null ? null : ["Started", <Time key="t" at={job.started_at} />],
         job.finished_at === null ? null : ["Ended", <Time key="t" at={job.finished_at} />],
         job.checkpoint_step === null ? null : ["Checkpoint", `step ${count(job.checkpoint_step)}`],
-        job.progress.step == null ? null : ["Result", <Exactness key="e" job={job} />],
+        job.progress.step == null || job.kind === "gang" ? null : ["Result", <Exactness key="e" job={job} />],
         job.digest === null
           ? null
           : [
@@ -43,6 +43,7 @@ const VERDICTS: Readonly<Record<Job["exactness"]["verdict"], { word: string; ton
   exact: { word: "Exact", tone: "good", icon: ShieldCheck },
   "not-compared": { word: "Not compared", tone: "calm", icon: Shield },
   "not-exact": { word: "Not exact", tone: "warn", icon: ShieldAlert },
+  "not-applicable": { word: "Not asked", tone: "calm", icon: Shield },
 };
 
 /** Whether the result has the bits of a training on one engine, as far as that was checked, and why that is said. */
