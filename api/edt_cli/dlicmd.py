@@ -1340,6 +1340,7 @@ Code of --exec-start:
   --model-dir FOLDER        the folder is packed and sent
   --model-main FILE         the script in it, or a single script that is sent
   --conda-env-yaml FILE, --conda-package FILE   are sent, too
+  --user-cmd -- CMD ...     run this command in the folder instead of a script; it comes last
   --data-source JSON        where the data are
   All other options (--numWorker, --workerDeviceNum, --msd-env, ...) go to the server; those that the server does not
   know, and all behind a bare --, go to your script."""

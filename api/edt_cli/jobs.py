@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,16 +29,23 @@ _GOING_ON = ",".join(state for state in ExecState if not state.over)
 
 def submit(
     context: typer.Context,
-    path: Annotated[Path, typer.Argument(metavar="SCRIPT|FOLDER", help="A script, or a folder with its main.py.")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCRIPT|FOLDER", help="A script, or a folder with its main.py. -: none, for --user-cmd."
+        ),
+    ],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="After --: the script's own arguments.")
+        list[str] | None,
+        typer.Argument(metavar="[-- ARGUMENTS]", help="After --: the script's own arguments, or the command."),
     ] = None,
     max_workers: Annotated[int, typer.Option("--max-workers", "-n", min=1, help="The most slots it may use.")] = 1,
     gpus_per_worker: Annotated[int, typer.Option(min=1, help="Slots a worker takes; at most the product is used.")] = 1,
     max_restarts: Annotated[int, typer.Option(min=0, help="How often it starts again after an exception.")] = 0,
     main: Annotated[str | None, typer.Option(help="The script of a folder; default main.py.")] = None,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
-    framework: Annotated[str, typer.Option(help="What it is written for; edtTensorflow for Keras.")] = "edtPyTorch",
+    framework: Annotated[str, typer.Option(help="One of `edt frameworks`.")] = "edtPyTorch",
+    user_cmd: Annotated[bool, typer.Option("--user-cmd", help="Run the command after -- instead of a script.")] = False,
     environ: Annotated[
         list[str] | None,
         typer.Option(
@@ -54,12 +62,19 @@ def submit(
     follow_it: Annotated[bool, typer.Option("--follow", "-f", help="Show its log; end with its exit status.")] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Hand in a job. It starts with one slot and grows to what is free, up to --max-workers."""
+    """Hand in a job. An elastic one starts with one slot and grows to what is free, up to --max-workers; others start
+    when --max-workers are free."""
     if form is Format.JSON and follow_it:
         raise CannotStart("-o json and --follow do not go together: follow with `edt logs -f`")
-    archive = pack(path, main, checked=not unchecked)
-    words = ["--exec-start", framework, "--numWorker", str(max_workers), "--model-main", archive.main]
-    words += ["--model-dir", archive.model_dir] if archive.model_dir else []
+    own = [*(arg or []), *(arguments or [])]
+    if user_cmd and not own:
+        raise CannotStart("--user-cmd needs the command after --: edt submit FOLDER --user-cmd -- bash run.sh")
+    if path == Path("-") and not user_cmd:
+        raise CannotStart("- sends no code, so the job needs a command: edt submit - --user-cmd -- COMMAND")
+    archive = pack(path, main, checked=not unchecked, command=user_cmd) if path != Path("-") else None
+    words = ["--exec-start", framework, "--numWorker", str(max_workers)]
+    words += ["--model-main", archive.main] if archive and archive.main else []
+    words += ["--model-dir", archive.model_dir] if archive and archive.model_dir else []
     words += ["--workerDeviceNum", str(gpus_per_worker)] if gpus_per_worker > 1 else []
     words += ["--maxRestarts", str(max_restarts)] if max_restarts else []
     words += ["--appName", name] if name else []
@@ -67,15 +82,15 @@ def submit(
     words += ["--msd-image-name", image] if image else []
     for given in environ or []:
         words += ["--msd-env", _variable(given)]
-    own = [*(arg or []), *(arguments or [])]
-    words += ["--", *own] if own else []
-    with session(context.obj) as api, archive.file:
+    words += [*(["--user-cmd"] if user_cmd else []), "--", *own] if own else []
+    with session(context.obj) as api, archive.file if archive else nullcontext():
 
         def request() -> dict[str, Any]:
-            archive.file.seek(0)
-            files = {"file": (archive.name, archive.file, "application/octet-stream")}
             form = {"data": json.dumps({"args": shlex.join(words)})}  # not in the URL, which proxies log
-            return {"data": form, "files": files}
+            if archive is None:
+                return {"data": form}
+            archive.file.seek(0)
+            return {"data": form, "files": {"file": (archive.name, archive.file, "application/octet-stream")}}
 
         job = api.read(Exec, api.post_once(EXECS, request))
         if form is Format.JSON:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edt_cli import cluster, doctor, emulate, jobs, login, tokens
+from edt_cli import cluster, doctor, emulate, frameworks, jobs, login, tokens
 from edt_cli.errors import CliError
 from edt_cli.up import command as up
 
@@ -42,6 +42,7 @@ app.command("result")(jobs.result)
 app.command("emulate", context_settings={"allow_interspersed_args": False})(emulate.emulate)
 app.add_typer(cluster.nodes_app, name="nodes")
 app.add_typer(cluster.images_app, name="images")
+app.add_typer(frameworks.frameworks_app, name="frameworks")
 app.add_typer(cluster.users_app, name="users")
 app.add_typer(tokens.tokens_app, name="tokens")
 app.command("login")(login.login)

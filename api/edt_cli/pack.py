@@ -26,36 +26,42 @@ class Archive:
     """The archive, positioned at its beginning. The file is deleted when it is closed."""
     name: str
     main: str
+    """The script that the job runs; empty: it runs a command."""
     model_dir: str | None
     """Folder inside the archive in which the job starts; None means the top."""
 
 
-def pack(path: Path, main: str | None, *, checked: bool = True) -> Archive:
+def pack(path: Path, main: str | None, *, checked: bool = True, command: bool = False) -> Archive:
     """Pack a script, or a folder with all its content.
 
     Args:
         path: the script or the folder.
         main: the script of a folder; default ``main.py``.
         checked: whether to check that this Python can parse the script.
+        command: whether the job runs a command instead of the script, which may then be any file.
 
     Raises:
         CannotStart: there is no such script, it cannot be parsed, or it cannot be packed.
     """
+    if command and main is not None:
+        raise CannotStart("--main names the script to run, and --user-cmd a command in its place: give one of them")
     if path.is_dir():
+        name = path.resolve().name
+        if command:
+            return Archive(_write_tar(path, name), f"{name}.modelDir.tar", "", name)
         main = main or "main.py"
         if not (path / main).is_file():
             raise CannotStart(f"{path} has no {main}: name the script to run with --main")
         if checked:
             _check(path / main)
-        name = path.resolve().name
         return Archive(_write_tar(path, name), f"{name}.modelDir.tar", main, name)
     if not path.is_file():
         raise CannotStart(f"{path} does not exist: name a script, or a folder with --main")
     if main is not None:
         raise CannotStart(f"--main is for folders, and {path} is a script")
-    if checked:
+    if checked and not command:
         _check(path)
-    return Archive(_write_tar(path, path.name), f"{path.stem}.modelDir.tar", path.name, None)
+    return Archive(_write_tar(path, path.name), f"{path.stem}.modelDir.tar", "" if command else path.name, None)
 
 
 def _check(script: Path) -> None:

@@ -82,6 +82,8 @@ _EXCEPTIONS: tuple[tuple[Audience, str, re.Pattern[str]], ...] = tuple(
         (Audience.ADMIN, "DELETE", _NODE),
         (Audience.ADMIN, "POST", r"/api/v1/images"),
         (Audience.ADMIN, "DELETE", r"/api/v1/images/.+"),
+        (Audience.ADMIN, "POST", r"/api/v1/frameworks"),
+        (Audience.ADMIN, "DELETE", r"/api/v1/frameworks/[^/]+"),
         (Audience.ADMIN, "GET", r"/api/v1/users"),
         (Audience.ADMIN, "POST", r"/api/v1/users"),
         (Audience.ADMIN, "DELETE", r"/api/v1/users/[^/]+"),

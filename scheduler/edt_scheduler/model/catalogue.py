@@ -27,7 +27,7 @@ _MEMORY = re.compile(r"[0-9]{1,6}[MG]")
 _LONGEST_TEXT, _LONGEST_WORD = 500, 4096
 _MOST_WORDS, _MOST_VARIABLES = 100, 100
 _OF_GANGS = ("command", "processes", "rendezvous", "max_workers", "python_home")
-"""Keys that mean nothing to elastic jobs."""
+"""Keys that elastic jobs have no use for."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,9 @@ class Framework:
         return GangCommand(words or self.command, processes, self.rendezvous, dict(self.environ), self.python_home)
 
 
+_NOTHING = Framework("nothing")
+
+
 def read(entry: object) -> Framework:
     """Return the entry that this data describes.
 
@@ -100,7 +103,7 @@ def read(entry: object) -> Framework:
     if elastic:
         values.setdefault("default_log", DefaultLog.STEPS)
         for key in _OF_GANGS:
-            if values.get(key):
+            if key in values and values[key] != getattr(_NOTHING, key):
                 raise FrameworkInvalid(
                     key, "it has no meaning for an elastic framework; remove it, or set elastic = false"
                 )
