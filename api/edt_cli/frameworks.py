@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import typer
 
-from edt_api.schemas.frameworks import Framework, FrameworkList
+from edt_api.schemas.frameworks import Catalogue, CatalogueEntry
 from edt_cli import output
 from edt_cli.errors import CannotStart
 from edt_cli.output import Format, FormatOption
@@ -69,7 +69,7 @@ def add(
     """Add an entry to the catalogue, or replace the added entry of its name."""
     entry = _read(file)
     with session(context.obj) as api:
-        added = api.read(Framework, api.ask("POST", f"{OURS}/frameworks", json=entry))
+        added = api.read(CatalogueEntry, api.ask("POST", f"{OURS}/frameworks", json=entry))
     typer.echo(f"{added.name} is in the catalogue: edt submit --framework {added.name}")
 
 
@@ -81,8 +81,8 @@ def remove(context: typer.Context, name: _NameArgument) -> None:
     typer.echo(f"{name} is no longer in the catalogue")
 
 
-def _catalogue(api: Session) -> list[Framework]:
-    return api.one(FrameworkList, f"{OURS}/frameworks").items
+def _catalogue(api: Session) -> list[CatalogueEntry]:
+    return api.one(Catalogue, f"{OURS}/frameworks").items
 
 
 def _read(file: Path) -> Any:
@@ -106,7 +106,7 @@ def _read(file: Path) -> Any:
         raise CannotStart(f"{file} is no {kind}: {error}") from error
 
 
-def _toml(entry: Framework) -> str:
+def _toml(entry: CatalogueEntry) -> str:
     """Return the entry as the text of a file. JSON's texts, numbers, truths and lists of texts are TOML's, too."""
     lines = []
     for key, value in entry.model_dump(mode="json", exclude={"added_by", "added_at"}).items():

@@ -64,7 +64,8 @@ def test_an_admin_adds_an_entry_that_all_users_see_and_use_and_its_jobs_outlive_
     assert listed(api, tmp_path)["ray"]["added_by"] == "admin"
     shown = typed(api, tmp_path, "frameworks", "show", "ray", user="ana").stdout
     assert {**tomllib.loads(shown), **tomllib.loads(RAY)} == tomllib.loads(shown)
-    job = made(api, typed(api, tmp_path, "submit", "--unchecked", "-n", "3", "--framework", "ray", "main.py", user="ana"))
+    submit = ("submit", "--unchecked", "-n", "3", "--framework", "ray", "main.py")
+    job = made(api, typed(api, tmp_path, *submit, user="ana"))
     assert typed(api, tmp_path, "frameworks", "remove", "ray").returncode == 0
     assert "ray" not in listed(api, tmp_path)
     kept = execs.job(api.platform, job.exec_id, viewer=accounts.user(api.platform, "admin")).gang

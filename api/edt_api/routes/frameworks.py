@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Response
 
 from edt_api.dependencies import AdminViewer, ThePlatform, for_admins, for_users
-from edt_api.schemas.frameworks import Framework, FrameworkList
+from edt_api.schemas.frameworks import Catalogue, CatalogueEntry
 from edt_scheduler.operations import frameworks
 from edt_scheduler.views import FrameworkView
 
@@ -15,13 +15,13 @@ router = APIRouter(prefix="/api/v1/frameworks")
 
 
 @router.get("", dependencies=[for_users])
-def listing(platform: ThePlatform) -> FrameworkList:
+def listing(platform: ThePlatform) -> Catalogue:
     """List the entries of the catalogue: the built-in ones, then those that admins have added."""
-    return FrameworkList(items=[_shown(each) for each in frameworks.frameworks(platform)])
+    return Catalogue(items=[_shown(each) for each in frameworks.frameworks(platform)])
 
 
 @router.post("", status_code=201)
-def add(platform: ThePlatform, viewer: AdminViewer, entry: Annotated[dict[str, Any], Body()]) -> Framework:
+def add(platform: ThePlatform, viewer: AdminViewer, entry: Annotated[dict[str, Any], Body()]) -> CatalogueEntry:
     """Add an entry, or replace the added entry of its name. Jobs that were submitted before keep what they have.
 
     The body has the keys of an entry. ``name`` is needed, and ``command`` unless ``elastic`` is true.
@@ -35,5 +35,5 @@ def remove(platform: ThePlatform, name: str) -> None:
     frameworks.remove_framework(platform, name)
 
 
-def _shown(view: FrameworkView) -> Framework:
-    return Framework.model_validate(vars(view.entry) | {"added_by": view.added_by, "added_at": view.added_at})
+def _shown(view: FrameworkView) -> CatalogueEntry:
+    return CatalogueEntry.model_validate(vars(view.entry) | {"added_by": view.added_by, "added_at": view.added_at})

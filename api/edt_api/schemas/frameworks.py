@@ -30,7 +30,7 @@ class DefaultLogOf(enum.StrEnum):
     OUTPUT = "output"
 
 
-class Framework(Output):
+class CatalogueEntry(Output):
     """One entry of the catalogue. docs/frameworks.md describes its keys."""
 
     name: str
@@ -54,7 +54,7 @@ class Framework(Output):
     """In seconds since the epoch."""
 
 
-class FrameworkList(Output):
+class Catalogue(Output):
     """The whole catalogue: the built-in entries, then the added ones by name."""
 
-    items: list[Framework]
+    items: list[CatalogueEntry]

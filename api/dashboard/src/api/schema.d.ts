@@ -1,5 +1,51 @@
-// openapi.json sha256: ff9c8f88c36419ef7e7f3b6687750d8d4b138766f091fba563e31addca61b3e1
+// openapi.json sha256: e0ea6bd3d2bd176a25f07573f83fc4be703a00edf29c3e20aea5255275321a08
 export interface paths {
+    "/api/v1/frameworks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Listing
+         * @description List the entries of the catalogue: the built-in ones, then those that admins have added.
+         */
+        get: operations["frameworks_listing"];
+        put?: never;
+        /**
+         * Add
+         * @description Add an entry, or replace the added entry of its name. Jobs that were submitted before keep what they have.
+         *
+         *     The body has the keys of an entry. ``name`` is needed, and ``command`` unless ``elastic`` is true.
+         */
+        post: operations["frameworks_add"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/frameworks/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Remove
+         * @description Remove an added entry. Jobs that have it keep it.
+         */
+        delete: operations["frameworks_remove"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/images": {
         parameters: {
             query?: never;
@@ -1582,6 +1628,60 @@ export interface components {
             now: number;
         };
         /**
+         * Catalogue
+         * @description The whole catalogue: the built-in entries, then the added ones by name.
+         */
+        Catalogue: {
+            /** Items */
+            items: components["schemas"]["CatalogueEntry"][];
+        };
+        /**
+         * CatalogueEntry
+         * @description One entry of the catalogue. docs/frameworks.md describes its keys.
+         */
+        CatalogueEntry: {
+            /** Added At */
+            added_at: number | null;
+            /** Added By */
+            added_by: string | null;
+            /** App Name */
+            app_name: string;
+            /** Backend */
+            backend: string;
+            /** Command */
+            command: string[];
+            default_log: components["schemas"]["DefaultLogOf"];
+            /** Description */
+            description: string;
+            /** Elastic */
+            elastic: boolean;
+            /** Environ */
+            environ: {
+                [key: string]: string;
+            };
+            /** Image */
+            image: string;
+            /** Max Workers */
+            max_workers: number;
+            /** Model Folder */
+            model_folder: boolean;
+            /** Name */
+            name: string;
+            processes: components["schemas"]["ProcessesOf"];
+            /** Python Home */
+            python_home: string;
+            /** Rendezvous */
+            rendezvous: components["schemas"]["RendezvousBy"][];
+            /** Worker Memory */
+            worker_memory: string;
+        };
+        /**
+         * DefaultLogOf
+         * @description The log that a client gets who does not say which.
+         * @enum {string}
+         */
+        DefaultLogOf: "steps" | "output";
+        /**
          * Driver
          * @description The driver of an application.
          */
@@ -2411,6 +2511,12 @@ export interface components {
             type: string;
         };
         /**
+         * ProcessesOf
+         * @description For what each process of a job is started that is not elastic.
+         * @enum {string}
+         */
+        ProcessesOf: "device" | "worker" | "job";
+        /**
          * ProcessState
          * @description The state of an engine's process.
          * @enum {string}
@@ -2515,6 +2621,12 @@ export interface components {
             /** Token */
             token: string;
         };
+        /**
+         * RendezvousBy
+         * @description Variables by which the processes of a job find each other.
+         * @enum {string}
+         */
+        RendezvousBy: "torch" | "tensorflow" | "mpi";
         /**
          * Resize
          * @description One change of a job's size: the decision, what woke the agent, and the time of each step.
@@ -2954,6 +3066,99 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    frameworks_listing: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Catalogue"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    frameworks_add: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    [key: string]: unknown;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CatalogueEntry"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    frameworks_remove: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     images_listing: {
         parameters: {
             query?: {
