@@ -67,8 +67,10 @@ class Census:
             if row["released_at"] is None or known is None:
                 continue
             attempt, pid = known
+            job = picture.jobs.get(row["job_id"])
+            gang = job is not None and job["gang"] is not None
             for process in of.get(attempt, ()):
-                if process.pid == pid and process.name == "edt-engine":
+                if process.pid == pid and (gang or process.name == "edt-engine"):
                     text = f"allocation {row['id']} came back ({row['kind']}), and its {process} of {attempt} lives"
                     yield Violation(Invariant.I1, ("engine", row["id"]), text)
 

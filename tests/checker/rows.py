@@ -25,6 +25,7 @@ def judge(picture: Picture, reports: Reports) -> Iterator[Violation]:
     yield from _orphans(picture)
     yield from _slots(picture)
     yield from _sizes(picture)
+    yield from _gangs(picture)
     yield from _over(picture)
     yield from _given_and_back(picture)
     yield from _fences(picture)
@@ -65,6 +66,31 @@ def _sizes(picture: Picture) -> Iterator[Violation]:
         most = row["num_worker"] * row["worker_device_num"]
         if number > most:
             yield Violation(Invariant.I2, job, f"edt-{job} holds {number} slots and asked for at most {most}")
+
+
+def _gangs(picture: Picture) -> Iterator[Violation]:
+    """A gang's attempt was given all its slots at once, whole workers on each node. While the attempt goes on, it keeps
+    those whose processes have not finished."""
+    given: dict[tuple[int, int], list[Row]] = defaultdict(list)
+    for row in picture["allocations"]:
+        given[row["job_id"], row["fence"]].append(row)
+    for attempt in picture["attempts"]:
+        job, key = picture.jobs.get(attempt["job_id"]), (attempt["job_id"], attempt["fence"])
+        if job is None or job["gang"] is None:
+            continue
+        size, name = job["num_worker"] * job["worker_device_num"], f"attempt {key[1]} of edt-{key[0]}"
+        if len(given[key]) != size:
+            yield Violation(
+                Invariant.I2, ("gang", key), f"{name} was given {len(given[key])} slots of a gang of {size}"
+            )
+        for node, number in Counter(row["node_id"] for row in given[key]).items():
+            if number % job["worker_device_num"]:
+                text = f"{name} was given {number} slots of {picture.nodes[node]['name']}, which are no whole workers"
+                yield Violation(Invariant.I2, ("workers", key, node), text)
+        goes_on = attempt["kind"] is None and all(row["release_asked_at"] is None for row in given[key])
+        gone = [row["id"] for row in given[key] if row["released_at"] is not None and row["kind"] != "finished"]
+        if goes_on and gone:
+            yield Violation(Invariant.I2, ("part", key), f"{name}, a gang, goes on without its allocations {gone}")
 
 
 def _over(picture: Picture) -> Iterator[Violation]:
@@ -121,14 +147,26 @@ def _waiting(picture: Picture) -> Iterator[Violation]:
     for job, row in picture.jobs.items():
         runs = any(attempt["ended_at"] is None for attempt in picture.attempts.get(job, ()))
         waits = row["state"] in {"SUBMITTED", "PENDING"} and not runs and row["stop_requested_at"] is None
+        room = Counter(slot["node_id"] for slot in free)
+        if row["gang"] is not None:
+            waits = waits and _fits(picture, row, room)
         if waits and free and (row["not_before"] is None or row["not_before"] <= time.time()):
             text = f"edt-{job} is {row['state']} and is not started, while {len(free)} slots are free"
             yield Violation(Invariant.I10, job, text, START_SECONDS)
 
 
+def _fits(picture: Picture, gang: Row, room: Counter[int]) -> bool:
+    """Whether a gang has room in these free slots, by node: on nodes that reach each other, or on one that is alone."""
+    workers = {node: number // gang["worker_device_num"] for node, number in room.items()}
+    alone = [number for node, number in workers.items() if picture.nodes[node]["alone"]]
+    return max([sum(workers.values()) - sum(alone), *alone]) >= int(gang["num_worker"])
+
+
 def _passed(picture: Picture) -> Iterator[Violation]:
     first = {job: attempts[0]["created_at"] for job, attempts in picture.attempts.items()}
     for job, row in picture.jobs.items():
+        if row["gang"] is not None:
+            continue  # jobs that need less may pass a gang that has no room
         if job not in first and row["state"] in {"SUBMITTED", "PENDING"} and row["stop_requested_at"] is None:
             passed_by = [later for later, at in first.items() if later > job and at > row["created_at"]]
             if len(passed_by) > BYPASSES:

@@ -104,6 +104,45 @@ def test_a_word_taken_back_is_found(planted: Planted, bug: str) -> None:
     assert Invariant[invariant] in planted.found()
 
 
+GANG = "UPDATE jobs SET gang = '{}' WHERE id = 2"
+SECOND_NODE = [
+    "CREATE TABLE copy AS SELECT * FROM nodes",
+    "UPDATE copy SET id = 2, name = 'n2', token_sha256 = 'x'",
+    "INSERT INTO nodes SELECT * FROM copy",
+    "DROP TABLE copy",
+    "INSERT INTO slots SELECT 2, slot, position, device, label, 0 FROM slots",
+]
+FINISHED = """UPDATE allocations SET release_asked_at = NULL, kind = 'finished'
+              WHERE job_id = 2 AND fence = 2 AND released_at IS NOT NULL"""
+OTHER = "WHERE job_id = 2 AND fence = 2 AND released_at IS NULL"
+OF_GANGS = {
+    "a gang that was given less than its size": "UPDATE jobs SET num_worker = 3 WHERE id = 2",
+    "a worker on two nodes": f"UPDATE allocations SET node_id = 2 {OTHER}",  # noqa: S608
+    "a gang that goes on without a part": f"UPDATE allocations SET released_at = 1, kind = 'lost' {OTHER}",  # noqa: S608
+}
+
+
+@pytest.mark.parametrize("bug", OF_GANGS)
+def test_a_gang_that_is_not_whole_is_found_and_one_of_which_a_process_has_finished_is_not(
+    planted: Planted, bug: str
+) -> None:
+    worker = "UPDATE jobs SET num_worker = 1, worker_device_num = 2 WHERE id = 2"
+    planted.sql(GANG, worker, FINISHED, *SECOND_NODE)
+    assert planted.found() == set()
+    planted.sql(OF_GANGS[bug])
+    assert Invariant.I2 in planted.found()
+
+
+def test_a_gang_that_has_no_room_is_not_forgotten_and_one_that_has_is(planted: Planted) -> None:
+    free = "INSERT INTO slots SELECT node_id, 'free', 9, device, label, 1 FROM slots LIMIT 1"
+    planted.sql(free, "UPDATE jobs SET gang = '{}', num_worker = 2 WHERE id > 4")
+    assert planted.found(31) == set()
+    planted.sql("UPDATE jobs SET num_worker = 1 WHERE id = 5")
+    assert planted.found() == set()
+    planted.clock.seconds += 31
+    assert planted.found() == {Invariant.I10}
+
+
 def test_a_slot_given_on_a_node_that_takes_no_work_is_found(planted: Planted) -> None:
     planted.sql("UPDATE nodes SET intent = 'draining'")
     assert planted.found() == set()
