@@ -12,13 +12,14 @@ from edt_api.schemas import cluster, jobs
 from edt_api.submissions.frameworks import PREBUILT, PREBUILT_FOLDER, shown_name
 from edt_api.submissions.options import has_effect
 from edt_contract.gang import Rendezvous
-from edt_scheduler.model.catalogue import MOST_WORKERS, Framework
+from edt_scheduler.model.catalogue import MOST_WORKERS
 from edt_scheduler.model.progress import Curve
 from edt_scheduler.views import (
     ApiTokenView,
     Changes,
     EngineView,
     FailureView,
+    FrameworkView,
     JobView,
     NodeView,
     SlotView,
@@ -158,28 +159,33 @@ def _columns(points: Sequence[object], *names: str) -> dict[str, list[Any]]:
     return {name: [getattr(point, name) for point in points] for name in names}
 
 
-def framework(each: Framework) -> jobs.Framework:
-    """Return an entry of the catalogue in WMLA's form."""
-    prebuilt = list(PREBUILT.get(each.name, {}).values())
+def framework(view: FrameworkView) -> jobs.Framework:
+    """Return an entry of the catalogue in WMLA's form, with some fields of ours."""
+    entry = view.entry
+    prebuilt = list(PREBUILT.get(entry.name, {}).values())
     return jobs.Framework(
-        name=each.name,
-        description=each.description,
-        desc=[each.description],
+        name=entry.name,
+        description=entry.description,
+        desc=[entry.description],
         deployMode="cluster",
         hasTask0="",
-        execMode="single" if each.max_workers == 1 else "distributed",
-        appName=each.app_name,
+        execMode="single" if entry.max_workers == 1 else "distributed",
+        appName=entry.app_name,
         numWorkers=1,
-        maxWorkers=each.max_workers or MOST_WORKERS,
-        workerMemory=each.worker_memory,
+        maxWorkers=entry.max_workers or MOST_WORKERS,
+        workerMemory=entry.worker_memory,
         frameworkCmdGenerator="",
-        backend=each.backend,
+        backend=entry.backend,
         prebuiltModelMain=prebuilt[0].script if prebuilt else "",
         prebuiltModelDir=PREBUILT_FOLDER if prebuilt else "",
         frameworkVersion="",
-        exports=dict(each.environ),
+        exports=dict(entry.environ),
         numPs=0,
-        distributeStrategy="MultiWorkerMirroredStrategy" if Rendezvous.TENSORFLOW in each.rendezvous else "",
+        distributeStrategy="MultiWorkerMirroredStrategy" if Rendezvous.TENSORFLOW in entry.rendezvous else "",
+        elastic=entry.elastic,
+        processes="" if entry.elastic else entry.processes,
+        command=list(entry.command),
+        addedBy=view.added_by,
     )
 
 

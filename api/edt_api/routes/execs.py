@@ -32,6 +32,7 @@ from edt_api.submissions.args import Submission
 from edt_api.submissions.frameworks import PREBUILT_FOLDER
 from edt_api.submissions.keras2 import asks_nobody, keras2_spelling, with_keras2
 from edt_api.submissions.main_script import prepare
+from edt_api.submissions.plain_loops import could_be_plain, is_plain, with_remark
 from edt_api.submissions.submission import check_data_folder, code, job_spec, read, refuse_a_path
 from edt_api.submissions.uploads import Upload, receive
 from edt_contract.crash_points import CrashPoint, crash_point
@@ -123,6 +124,8 @@ async def _take(
             if main and asks_nobody(spec):
                 why = await concurrency.unpacking.run(keras2_spelling, staged / folder / main)
                 spec = with_keras2(spec, why) if why is not None else spec
+            if could_be_plain(spec, own_python=submission.own_python):
+                spec = with_remark(spec) if await concurrency.unpacking.run(is_plain, staged) else spec
         crash_point(CrashPoint.API_EXTRACTED)
     except BaseException:
         await _removed(staged)
@@ -227,7 +230,7 @@ async def delete_all(platform: ThePlatform, viewer: Viewer) -> None:
 @router.get("/frameworks", dependencies=[for_users])
 def frameworks(platform: ThePlatform) -> list[jobs.Framework]:
     """List the frameworks that ``--exec-start`` accepts."""
-    return [to_wire.framework(each.entry) for each in catalogue.frameworks(platform)]
+    return [to_wire.framework(each) for each in catalogue.frameworks(platform)]
 
 
 @router.get("/{exec_id}")

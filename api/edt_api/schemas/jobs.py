@@ -119,6 +119,14 @@ class Framework(Output):
     exports: dict[str, str]
     numPs: int  # noqa: N815
     distributeStrategy: str  # noqa: N815
+    elastic: bool
+    """Whether its jobs grow and shrink. This and the fields below are not WMLA's."""
+    processes: str
+    """For what each process is started: ``device``, ``worker`` or ``job``; empty for an elastic framework."""
+    command: list[str]
+    """What a process runs; empty for an elastic framework."""
+    addedBy: str | None  # noqa: N815
+    """Name of the admin who added it; None: it is built in."""
 
 
 class Logon(Output):
