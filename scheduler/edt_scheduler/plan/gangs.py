@@ -92,6 +92,8 @@ def make_room(
         nodes: node id to node.
     """
     left = {name: dict(slots) for name, slots in kept.items()}
+    if not found.awaited:
+        return left
     taken = found.taken()
     elastic = [job for job in reversed(jobs) if not job.gang]
     for node in sorted({name for slots in found.awaited.values() for name in slots}):
@@ -108,11 +110,18 @@ def make_room(
     return {name: {node: number for node, number in slots.items() if number} for name, slots in left.items()}
 
 
-def most_at_once(job: Job, nodes: Mapping[str, Node]) -> int:
-    """How many slots a gang could have together if it were alone on the nodes that are up."""
-    up = {node.id: node for node in nodes.values() if node.health is Health.UP and node.id not in job.avoid}
-    room = {name: node.slots // job.unit * job.unit for name, node in up.items()}
-    return max([sum(room[name] for name in up if not up[name].alone), *(room[name] for name in up if up[name].alone)])
+def whole_cluster(nodes: Mapping[str, Node], unit: int, *, in_containers: bool) -> tuple[int, int]:
+    """How many slots nodes that are up have, and how many of them one gang could have if nothing else ran.
+
+    Args:
+        nodes: node id to node.
+        unit: slots of a worker of the gang.
+        in_containers: whether only nodes that start containers count.
+    """
+    up = [node for node in nodes.values() if node.health is Health.UP and (node.containers or not in_containers)]
+    together = sum(node.slots // unit * unit for node in up if not node.alone)
+    alone = [node.slots // unit * unit for node in up if node.alone]
+    return sum(node.slots for node in up), max([together, *alone])
 
 
 class _Search:
@@ -123,6 +132,7 @@ class _Search:
         self._smallest = sorted(up, key=lambda name: (up[name].slots, name))
         self._largest = sorted((name for name in up if not up[name].alone), key=lambda name: (-up[name].slots, name))
         self._free = {name: node.free for name, node in up.items()}
+        self._free_total = sum(self._free.values())
         self._room = {name: node.slots for name, node in up.items()}
         """Node to the slots that running jobs can leave, or have left."""
         for job in jobs:
@@ -135,6 +145,11 @@ class _Search:
         self._owed = 0
         """Elastic jobs that come before the next gang and have a share, but no slot that is free now."""
         self._owed_in_containers = 0
+        self._most: dict[tuple[int, bool], tuple[int, int]] = {}
+        """Unit of a gang and whether it has an image, to the size that has no place now, and the most slots that have.
+
+        Of hundreds of gangs that wait, most are like one that was looked at just before.
+        """
 
     def places(self, queue: Sequence[Job]) -> Places:
         """Choose for these jobs, which are in submit order."""
@@ -148,15 +163,14 @@ class _Search:
                 if node is not None:
                     first[job.id] = node
                 continue
-            if found := self._fit_now(job):
+            found = self._fit_now(job)
+            if found:
                 starts[job.id] = found
-            else:
-                found, room[job.id] = self._fit(job, self._room, self._smallest, self._largest)
-                if found:
-                    awaited[job.id] = found
+            elif found := self._fit_later(job, room):
+                awaited[job.id] = found
             for name, number in found.items():
                 self._take(name, number)
-        return Places(self._free, starts, awaited, first, {name: room[name] for name in room if name not in awaited})
+        return Places(self._free, starts, awaited, first, room)
 
     def _spare(self) -> int:
         return self._total - self._owed
@@ -168,8 +182,9 @@ class _Search:
         """The node on which an elastic job starts now; None: it gets no slot now."""
         if self._spare() < 1 or (job.image is not None and self._spare_in_containers() < 1):
             return None
-        begun = begin(job, 1, self._free, self._up)
+        begun = begin(job, 1, self._free, self._up) if self._free_total else {}
         if not begun:
+            self._most.clear()
             self._owed += 1
             self._owed_in_containers += job.image is not None
             return None
@@ -182,12 +197,34 @@ class _Search:
 
         They are on the fullest node that has enough, or else on the emptiest nodes.
         """
-        now = {name: min(free, self._room[name]) for name, free in self._free.items() if free}
-        if sum(now.values()) < job.max:
+        if min(self._free_total, self._spare()) < job.max or self._no_place(job) is not None:
             return {}
+        now = {name: min(free, self._room[name]) for name, free in self._free.items() if free}
         one_by_one = sorted(now, key=lambda name: (now[name], name))
         together = sorted((name for name in now if not self._up[name].alone), key=lambda name: (-now[name], name))
         return self._fit(job, now, one_by_one, together)[0]
+
+    def _fit_later(self, job: Job, room: dict[str, int]) -> dict[str, int]:
+        """The slots that elastic jobs leave to a gang; empty: it has no place.
+
+        ``room`` then gets the number of slots that it could have.
+        """
+        most = max(0, self._spare())
+        if most >= job.max:
+            known = self._no_place(job)
+            if known is None:
+                found, known = self._fit(job, self._room, self._smallest, self._largest)
+                if found:
+                    return found
+                self._most[job.unit, job.image is not None] = job.max, known
+            most = known
+        room[job.id] = most
+        return {}
+
+    def _no_place(self, job: Job) -> int | None:
+        """The most slots that a gang could have together, if it is known that it has no place now."""
+        size, most = self._most.get((job.unit, job.image is not None), (job.max + 1, 0))
+        return most if size <= job.max else None
 
     def _fit(
         self, job: Job, room: Slots, one_by_one: Sequence[str], together: Sequence[str]
@@ -203,9 +240,7 @@ class _Search:
         Returns:
             Node to slots, empty if not all of them fit; and the most slots that fit.
         """
-        spare, in_containers = self._spare(), self._spare_in_containers()
-        if spare < job.max:
-            return {}, max(0, spare)
+        in_containers = self._spare_in_containers()
         most = 0
         for name in one_by_one:
             if name not in job.avoid:
@@ -230,7 +265,10 @@ class _Search:
 
     def _take(self, node: str, number: int) -> None:
         """Give slots of a node to a job, or keep them for it."""
-        self._free[node] -= min(number, self._free[node])
+        self._most.clear()
+        gone = min(number, self._free[node])
+        self._free[node] -= gone
+        self._free_total -= gone
         self._room[node] -= number
         self._total -= number
         self._room_in_containers -= number if self._up[node].containers else 0

@@ -49,7 +49,7 @@ def plan(state: State) -> Plan:
     cleared = {name for name, slots in kept.items() if sum(slots.values()) < held[name]}
     free = dict(found.free)
     alloc: dict[str, Mapping[str, int]] = {}
-    wanted = _wanted(jobs, kept, targets, nodes)
+    wanted = _wanted(jobs, kept | {name: {node: 1} for name, node in found.first.items()}, targets, nodes)
     for job in jobs:
         stays = kept[job.id]
         above = max(0, sum(stays.values()) - targets[job.id]) if job.phase is Phase.RUNNING else 0

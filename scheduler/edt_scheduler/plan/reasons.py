@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edt_scheduler.model.states import Health
-from edt_scheduler.plan.gangs import Places, most_at_once
+from edt_scheduler.plan.gangs import Places, whole_cluster
 from edt_scheduler.plan.shares import is_due, room_for
 from edt_scheduler.plan.state import Action, Blocking, Explanation, Job, Node, Phase, Verb
 
@@ -131,11 +131,10 @@ def _obstacle_of_gang(
         free = sum(min(number, left[name]) for name, number in kept.items())
         vacated = f"{_are(job.max - free)} being vacated"
         return Blocking.VACATING, f"{need}, {_are(free)} free and {vacated}" if free else f"{need}, {vacated}"
-    total = sum(node.slots for node in nodes.values() if node.health is Health.UP and node.id not in job.avoid)
+    total, most = whole_cluster(nodes, job.unit, in_containers=job.image is not None)
     if total < job.max:
         where = "the nodes that start containers have" if job.image is not None else "the cluster has"
         return Blocking.CAPACITY, f"{need}, {where} {total}"
-    most = most_at_once(job, nodes)
     if most < job.max:
         return Blocking.CAPACITY, f"{need}, the nodes have room for {most} of them even when nothing else runs"
     room = found.room.get(job.id, 0)
