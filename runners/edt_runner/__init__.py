@@ -4,5 +4,5 @@
 ``engine`` trains on one slot. ``driver`` runs the user's script. These processes exchange the messages of ``protocol``.
 ``comm`` transfers tensors between engines. ``frameworks`` adapts PyTorch and TensorFlow. ``schedule`` defines the
 samples of each step, and ``loader`` loads them. ``checkpoints`` writes recovery checkpoints and the user's files.
-Importing this package imports no framework.
+``rsh`` starts commands on the other workers of a gang. Importing this package imports no framework.
 """

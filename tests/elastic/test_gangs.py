@@ -71,6 +71,11 @@ class GangUnderTest:
         for number, client in enumerate(self.supervisors):
             client.set_desired(self.desired(number, **changes))
 
+    def tell_others_to_leave(self) -> None:
+        """As the platform does when the head node has finished the job."""
+        for number, client in list(enumerate(self.supervisors))[1:]:
+            client.set_desired(self.desired(number, slots=(), leaving=self.gang.nodes[number].allocations))
+
     def ends(self) -> list[dict[str, Any]]:
         return [client.ended(30) for client in self.supervisors]
 
@@ -433,3 +438,67 @@ def test_a_raised_fence_ends_a_gang_that_no_message_reaches(gang: Make) -> None:
         (folder / "fence").write_text("2")
         [end] = started.ends()
         assert (end["kind"], end["message"]) == ("lost", "attempt 1 is shut out by fence 2")
+
+
+MPI = GangCommand(
+    ("mpirun", PYTHON, "main.py"), Processes.JOB, (Rendezvous.TORCH, Rendezvous.MPI), environ={"OF_THE_FRAMEWORK": "1"}
+)
+RANKS = """
+import os, torch, torch.distributed as dist
+rank, world = int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["OMPI_COMM_WORLD_SIZE"])
+dist.init_process_group("gloo", rank=rank, world_size=world)
+total = torch.tensor([rank])
+dist.all_reduce(total)
+print("rank", rank, "of", world, "sum", total.item(), os.environ["OF_THE_FRAMEWORK"], flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.mpirun
+@pytest.mark.parametrize(("per_node", "devices"), [pytest.param((2,), 2, marks=pytest.mark.extended), ((1, 1), 1)])
+def test_mpirun_starts_a_rank_on_each_slot_of_all_workers(gang: Make, per_node: tuple[int, ...], devices: int) -> None:
+    with gang(RANKS, per_node, MPI, devices=devices) as started:
+        started.start()
+        head = started.supervisors[0].ended(60)
+        assert (head["kind"], head["whole"]) == ("finished", True)
+        assert sorted(started.out(0).splitlines()) == ["rank 0 of 2 sum 1 1", "rank 1 of 2 sum 1 1"]
+        started.tell_others_to_leave()
+        for number in range(1, len(per_node)):
+            assert started.supervisors[number].ended(30)["kind"] == "left"
+            assert {body["kind"] for body in started.gone(number).values()} == {"left"}
+
+
+def rsh(*words: str) -> GangCommand:
+    return GangCommand((PYTHON, "-m", "edt_runner.rsh.client", *words), Processes.JOB)
+
+
+def test_edt_rsh_passes_on_arguments_output_and_exit_status(gang: Make) -> None:
+    line = "echo out $RANK $1 $0; echo $MINE >&2; exit 7"
+    command = rsh("-x", "-l", "me", "worker-1", f"sh -c '{line}'", "zero", "one")
+    with gang("", (1, 1), command, environ={"MINE": "of the job"}) as started:
+        started.start()
+        end = started.supervisors[0].ended(30)
+        assert (end["kind"], end["message"]) == ("script-error", "rank 0 ended with status 7")
+        assert started.out(0) == "out one zero\n"
+        assert (started.log_dir / "rank-0.err").read_text() == "of the job\n"
+
+
+def test_a_command_of_edt_rsh_ends_with_its_connection(gang: Make) -> None:
+    command = rsh("worker-1", "touch ready-0; exec sleep 600")
+    with gang("", (2,), command) as started:  # two workers on one node
+        started.start()
+        pids = started.pids()
+        started.await_file("ready-0")
+        assert len(processes.descendants(pids[12])) == 2
+        os.kill(pids[11], signal.SIGKILL)
+        [end] = started.ends()
+        assert end["message"] == "rank 0 was killed by signal 9 (SIGKILL)"
+        assert {number: body["kind"] for number, body in started.gone().items()} == {11: "script-error", 12: "left"}
+
+
+def test_edt_rsh_needs_the_key_of_the_job(gang: Make) -> None:
+    with gang("", (1, 1), rsh("worker-1", "echo ran"), environ={"EDT_RSH_KEY": "guessed"}) as started:
+        started.start()
+        assert started.supervisors[0].ended(30)["message"] == "rank 0 ended with status 255"
+        assert started.out(0) == ""
+        assert "edt-rsh: worker-1 at 127.0.0.1:" in (started.log_dir / "rank-0.err").read_text()

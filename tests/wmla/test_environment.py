@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -68,10 +69,12 @@ def of_process(folder: Path, role: str, device: str = "cpu", ordinal: int = 0, *
 def of_gang(folder: Path, python_home: str) -> dict[str, str]:
     """The variables of a process of a gang with a Python environment of its own, or without."""
     (folder / "conda-meta").mkdir(exist_ok=True)
-    command = GangCommand(("train",), Processes.DEVICE, tuple(Rendezvous), python_home=python_home)
+    command = GangCommand(("train",), rendezvous=tuple(Rendezvous))
     found: dict[str, str] = {}
-    for home in {python_home, python_home and sys.prefix}:
-        gang = Gang(replace(command, python_home=home), 1, (GangNode("alpha", "127.0.0.1", (1, 2)),))
+    homes = {python_home, python_home and sys.prefix}
+    for home, processes in itertools.product(homes, Processes):
+        made = replace(command, python_home=home, processes=processes)
+        gang = Gang(made, 1, (GangNode("alpha", "127.0.0.1", (1, 2)),))
         spec = replace(spec_for(folder, "conv"), environ={}, node="alpha", gang=gang)
         layout = lay_out(gang, ((5000, 5001, 5002),))
         found |= gang_environment.of(layout.members[1], layout, spec, devices=["cpu"], inherited=os.environ)
@@ -85,7 +88,7 @@ def test_all_variables_that_samples_read_and_logs_show_are_set(tmp_path: Path) -
 
 def test_the_document_lists_what_is_set_and_nothing_else(tmp_path: Path) -> None:
     same, each, of_gangs, unset = (
-        set(re.findall(r"[A-Z][A-Z0-9_]+(?:_\*)?", " ".join(re.findall(r"^\| ([A-Z].*?) \|", part, re.M))))
+        set(re.findall(r"[A-Z][A-Z0-9_]+[a-z0-9_]*(?:_\*)?", " ".join(re.findall(r"^\| ([A-Z].*?) \|", part, re.M))))
         for part in DOCUMENT.read_text().split("\n## ")[1:]
     )
     assert same == of_job(tmp_path).keys()

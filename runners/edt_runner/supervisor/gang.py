@@ -19,9 +19,11 @@ from edt_contract import processes
 from edt_contract.attempt import AttemptSpec, DesiredSlot, DesiredState
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.durable import PatientLog
-from edt_contract.gang import Processes
+from edt_contract.gang import Processes, Rendezvous
 from edt_contract.reports import ExitKind, ReportKind
-from edt_runner.supervisor import forking, gang_environment, gang_failures, gang_processes
+from edt_runner.rsh.server import serve
+from edt_runner.rsh.wire import key_of
+from edt_runner.supervisor import forking, gang_environment, gang_failures, gang_mpi, gang_processes
 from edt_runner.supervisor.gang_layout import Layout, Member, lay_out, ports_needed
 from edt_runner.supervisor.gang_processes import GangEnd, GangProcess
 from edt_runner.supervisor.supervisor import Supervisor
@@ -113,6 +115,14 @@ class GangSupervisor(Supervisor):
         except ValueError as error:
             self._finish(ExitKind.LOST, f"the gang cannot be laid out: {error}", 0)
             return
+        try:
+            if Rendezvous.MPI in self._gang.command.rendezvous:
+                gang_mpi.write_host_file(self._spec, layout)
+            self._start_members(layout, held)
+        except OSError as error:
+            self._end_all(ExitKind.LOST, f"the gang's processes cannot be started: {error}", 0)
+
+    def _start_members(self, layout: Layout, held: Mapping[int, DesiredSlot]) -> None:
         for member in layout.on(self._spec.node):
             devices = [held[allocation].device for allocation in member.worker.allocations]
             process = self._start_member(member, tuple(held[each] for each in member.allocations), devices, layout)
@@ -128,6 +138,13 @@ class GangSupervisor(Supervisor):
     ) -> GangProcess:
         found = gang_environment.of(member, layout, self._spec, devices=devices, inherited=os.environ)
         environ = {**os.environ, **found}
+        if not member.runs_command:
+            listener = gang_mpi.listen(self._spec.host, member.worker.ports[0])
+            key, folder = key_of(self._spec.token), self._spec.work_dir
+            with listener:
+                return gang_processes.start_server(
+                    member, slots, lambda: serve(listener, key, environ, folder), [listener.fileno()]
+                )
         words = gang_environment.command(self._gang, self._spec)
         return gang_processes.start_command(member, slots, self._spec, words, environ, self._selector)
 
@@ -166,7 +183,8 @@ class GangSupervisor(Supervisor):
         """The kind of the end of a process that ended because the attempt ends by ``kind``."""
         if kind in (ExitKind.STOPPED, ExitKind.LEFT, ExitKind.LOST):
             return kind
-        return ExitKind.LEFT if end.failed and kind is not ExitKind.FINISHED else ExitKind.FINISHED
+        by_itself = not end.failed and end.process.member.runs_command
+        return ExitKind.FINISHED if by_itself or kind is ExitKind.FINISHED else ExitKind.LEFT
 
     def _fail(self, first: GangEnd) -> None:
         """End the attempt because of the failure ``first``. Failures that may follow from it are reported after it."""
@@ -183,12 +201,12 @@ class GangSupervisor(Supervisor):
 
     # ── the end of the attempt ────────────────────────────────────────────────────────────────────────────────
     def _end_all(self, kind: ExitKind, message: str, code: int) -> None:
-        """End the attempt on this node: its processes get SIGTERM, and SIGKILL after the grace. If all have finished,
-        what they have started is killed at once."""
-        self._finish(kind, message, code, now=kind is ExitKind.FINISHED)
+        """End the attempt on this node: its processes get SIGTERM, and SIGKILL after the grace. If the commands have
+        finished, the edt-rsh servers have less time."""
+        self._finish(kind, message, code)
         if kind is not ExitKind.FINISHED:
             self._end_deadline = time.monotonic() + self._spec.grace_seconds
-            self._terminate()
+        self._terminate()
 
     def _terminate(self) -> None:
         for process in self._living.values():
@@ -203,7 +221,7 @@ class GangSupervisor(Supervisor):
         if self._living:
             return False
         left = processes.descendants(os.getpid())
-        if not left or time.monotonic() >= self._end_deadline:
+        if not left or self._end[0] is ExitKind.FINISHED or time.monotonic() >= self._end_deadline:
             return super()._is_empty()
         self._terminate_left(left)
         return False

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from edt_contract.attempt import AttemptSpec
 from edt_contract.gang import MAIN, PYTHON, Gang, GangCommand, Processes, Rendezvous
-from edt_runner.supervisor import process_environment
+from edt_runner.supervisor import gang_mpi, process_environment
 from edt_runner.supervisor.gang_layout import Layout, Member
 
 
@@ -45,7 +45,8 @@ def of(
     return {
         **common,
         **_network(spec.host, inherited),
-        **rendezvous(gang.command.rendezvous, member, layout),
+        **rendezvous(gang.command, member, layout),
+        **gang_mpi.variables(spec, layout, loopback=is_loopback(spec.host)),
         **interpreter(gang.command, inherited.get("PATH", os.defpath)),
         **gang.command.environ,
         **spec.environ,
@@ -63,22 +64,24 @@ def command(gang: Gang, spec: AttemptSpec) -> list[str]:
     return [stands_for.get(word, word) for word in gang.command.command] + list(spec.arguments)
 
 
-def rendezvous(groups: Sequence[Rendezvous], member: Member, layout: Layout) -> dict[str, str]:
-    """The variables by which a process finds the others. The group for MPI is in ``gang_mpi``."""
+def rendezvous(gang_command: GangCommand, member: Member, layout: Layout) -> dict[str, str]:
+    """The variables by which a process finds the others. Most of the group for MPI is in ``gang_mpi``."""
+    groups = gang_command.rendezvous
     found: dict[str, str] = {}
-    if Rendezvous.TORCH in groups:
+    if Rendezvous.TORCH in groups or Rendezvous.MPI in groups:
+        found |= {"MASTER_ADDR": layout.master_host, "MASTER_PORT": str(layout.master_port)}
+    of_ranks = gang_command.processes is Processes.JOB and Rendezvous.MPI in groups  # mpirun numbers them
+    if Rendezvous.TORCH in groups and not of_ranks:
         found |= {
             "GROUP_RANK": str(member.worker.number),
             "LOCAL_RANK": str(member.local_rank),
             "LOCAL_WORLD_SIZE": str(member.local_world),
-            "MASTER_ADDR": layout.master_host,
-            "MASTER_PORT": str(layout.master_port),
             "NODE_RANK": str(member.worker.number),
             "RANK": str(member.rank),
             "WORLD_SIZE": str(len(layout.ranks)),
         }
     if Rendezvous.TENSORFLOW in groups:
-        workers = [_address(each.worker.host, each.port) for each in layout.ranks]
+        workers = [each.address for each in layout.ranks]
         task = {"type": "worker", "index": member.rank}
         found["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
     return found
@@ -112,7 +115,3 @@ def _network(host: str, inherited: Mapping[str, str]) -> dict[str, str]:
     if not is_loopback(host):
         return {}
     return {"GLOO_SOCKET_IFNAME": inherited.get("GLOO_SOCKET_IFNAME") or "lo"}
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

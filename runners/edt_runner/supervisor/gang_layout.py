@@ -35,6 +35,11 @@ class Worker:
         """The worker's name in the host file of MPI. It is no address: two workers may be on one machine."""
         return f"worker-{self.number}"
 
+    def address(self, slot: int = 0) -> str:
+        """``host:port`` with the port of one of its slots."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.ports[slot]}"
+
 
 @dataclass(frozen=True)
 class Member:
@@ -52,9 +57,9 @@ class Member:
     """Whether it runs the gang's command. Otherwise it is the edt-rsh server of its worker; its rank means nothing."""
 
     @property
-    def port(self) -> int:
-        """The port of its first slot."""
-        return self.worker.ports[self.local_rank]
+    def address(self) -> str:
+        """``host:port`` with the port of its first slot."""
+        return self.worker.address(self.local_rank)
 
     @property
     def words(self) -> str:

@@ -186,8 +186,6 @@ def _enter(name: str) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a program would inherit that
-        signal.signal(number, signal.SIG_DFL)
 
 
 def _run_command(spec: AttemptSpec, words: Sequence[str], environ: Mapping[str, str], failure_pipe: int) -> NoReturn:
@@ -197,6 +195,8 @@ def _run_command(spec: AttemptSpec, words: Sequence[str], environ: Mapping[str, 
             Path(folder).mkdir(parents=True, exist_ok=True)
         process_environment.link_result_folder(spec)
         os.chdir(spec.work_dir)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and the program would inherit that
+            signal.signal(number, signal.SIG_DFL)
         os.execvpe(words[0], list(words), dict(environ))  # noqa: S606 - the user's own command
     except OSError as error:
         if isinstance(error, FileNotFoundError):

@@ -140,7 +140,7 @@ class Supervisor(ABC):
     def _set_desired(self, desired: DesiredState) -> None:
         if desired.fence == self._spec.fence and not self._terminated and self._end is None:
             self._desired = desired
-            self._report_never_started(desired.leaving, ExitKind.LEFT)
+            self._report_never_started(desired.leaving, ExitKind.STOPPED if desired.stop else ExitKind.LEFT)
             if desired.stop and self._stop_deadline is None:
                 self._stop()
 

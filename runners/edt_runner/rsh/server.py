@@ -1,0 +1,166 @@
+"""The server of ``edt-rsh`` on one worker. It runs as the job's user and ends with the job.
+
+A process of its own handles each connection: it runs one command as the leader of a new session. When the connection
+ends first, the command and all processes of its group are ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from types import FrameType
+
+from edt_contract import processes
+from edt_runner.rsh import wire
+from edt_runner.rsh.wire import Kind, WireError
+
+_PROVE_SECONDS = 20.0
+_END_SECONDS = 5.0
+"""Seconds from SIGTERM to SIGKILL for a command whose connection has ended."""
+_MPI_FOLDER = "OMPI_MCA_orte_tmpdir_base"
+"""Open MPI's variable for the folder of its session files. Two workers on one machine may not share them."""
+
+
+def serve(listener: socket.socket, key: str, environ: Mapping[str, str], folder: str) -> None:
+    """Accept connections until SIGTERM, and then until the last command has ended.
+
+    Args:
+        listener: the listening socket.
+        key: the gang's key.
+        environ: environment of the commands.
+        folder: working directory of the commands.
+    """
+    asked = False
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        asked = True
+
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    own = tempfile.mkdtemp(prefix="edt-rsh-")
+    handlers: set[int] = set()
+    try:
+        while handlers or not asked:
+            listening = [] if asked else [listener.fileno()]
+            ready, _, _ = select.select([reader, *listening], [], [])
+            if reader in ready:
+                os.read(reader, 4096)
+                handlers -= {pid for pid, _ in processes.ended_children()}
+            if listener.fileno() in ready:
+                handlers.add(_fork_handler(listener, key, {_MPI_FOLDER: own, **environ}, folder))
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _fork_handler(listener: socket.socket, key: str, environ: Mapping[str, str], folder: str) -> int:
+    sock, _ = listener.accept()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        sock.close()
+        return pid
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        processes.die_with(parent)
+        os.setsid()  # SIGTERM for the server's group is not for the command: the launcher of the job ends it
+        listener.close()
+        with sock, contextlib.suppress(OSError, WireError):
+            _handle(sock, key, environ, folder)
+    finally:
+        os._exit(0)
+
+
+def _handle(sock: socket.socket, key: str, environ: Mapping[str, str], folder: str) -> None:
+    sock.settimeout(_PROVE_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    wire.prove(sock, key, server=True)
+    kind, data = wire.receive(sock)
+    if kind is not Kind.COMMAND:
+        raise WireError("no command")
+    sock.settimeout(None)
+    line = data.decode("utf-8", "surrogateescape").replace("\0", " ")
+    parent = os.getpid()
+    command = subprocess.Popen(
+        ["/bin/sh", "-c", line],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        env=dict(environ),
+        start_new_session=True,
+        preexec_fn=lambda: processes.die_with(parent),  # noqa: PLW1509 - this process has one thread
+    )
+    try:
+        _pass_on(sock, command)
+    finally:
+        _end(command)
+
+
+def _pass_on(sock: socket.socket, command: subprocess.Popen[bytes]) -> None:
+    """Pass input and output on until the command has ended, and send its exit status.
+
+    Raises:
+        WireError, OSError: the connection ended or broke before.
+    """
+    assert command.stdin and command.stdout and command.stderr
+    outputs = {command.stdout.fileno(): Kind.OUTPUT, command.stderr.fileno(): Kind.ERRORS}
+    pidfd = os.pidfd_open(command.pid)
+    while True:
+        ready, _, _ = select.select([sock.fileno(), pidfd, *outputs], [], [])
+        for descriptor in outputs.keys() & set(ready):
+            if not _pass_output(sock, descriptor, outputs[descriptor]):
+                del outputs[descriptor]
+        if sock.fileno() in ready:
+            kind, data = wire.receive(sock)
+            if kind is Kind.INPUT:
+                _pass_input(command, data)
+        if pidfd in ready:
+            break
+    for descriptor, kind in outputs.items():  # what is left; processes that the command has started may hold the pipes
+        while select.select([descriptor], [], [], 0)[0] and _pass_output(sock, descriptor, kind):
+            pass
+    status = command.wait()
+    wire.send(sock, Kind.EXITED, str(status if status >= 0 else 128 - status).encode())
+
+
+def _pass_output(sock: socket.socket, descriptor: int, kind: Kind) -> bool:
+    data = os.read(descriptor, wire.PIECE_BYTES)
+    if data:
+        wire.send(sock, kind, data)
+    return bool(data)
+
+
+def _pass_input(command: subprocess.Popen[bytes], data: bytes) -> None:
+    assert command.stdin is not None
+    with contextlib.suppress(OSError, ValueError):  # the command has closed its input
+        if data:
+            command.stdin.write(data)
+            command.stdin.flush()
+        else:
+            command.stdin.close()
+
+
+def _end(command: subprocess.Popen[bytes]) -> None:
+    """End the command's group if the command still runs."""
+    until = time.monotonic() + _END_SECONDS
+    number = signal.SIGTERM
+    while command.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(command.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            command.wait(max(0.1, until - time.monotonic()))
+        number = signal.SIGKILL
