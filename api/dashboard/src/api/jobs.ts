@@ -75,6 +75,18 @@ export function allocationsQuery(id: string) {
   });
 }
 
+/** The processes of a gang, by rank. */
+export function ranksQuery(id: string) {
+  return queryOptions({
+    queryKey: keys.jobList(id, "ranks"),
+    queryFn: ({ signal }) =>
+      everyPage(
+        (cursor) => answer(client.GET("/api/v1/jobs/{exec_id}/ranks", { params: part(id, cursor), signal })),
+        MOST_PAGES,
+      ),
+  });
+}
+
 /** Loss, workers, throughput over steps and time, as columns. */
 export function metricsQuery(id: string, points = 600) {
   return queryOptions({

@@ -8,6 +8,7 @@ type Schemas = components["schemas"];
 export type Job = Omit<Schemas["Job"], "progress"> & { readonly progress: Partial<Schemas["Progress"]> };
 export type JobState = Schemas["ExecState"];
 export type Resize = Schemas["Resize"];
+export type Rank = Schemas["Rank"];
 export type Event = Schemas["Event"];
 export type Allocation = Schemas["Allocation"];
 export type Metrics = Schemas["Metrics"];

@@ -9,7 +9,8 @@ export function ProgressBar({ job }: { readonly job: Job }) {
     return <Line text={job.waiting.reason} />;
   }
   if (isOver(job.state) && job.state !== "FINISHED" && job.message) return <Line text={job.message} />;
-  const share = job.share_done ?? null;
+  const share = job.kind === "gang" ? null : (job.share_done ?? null);
+  if (job.kind === "gang" && job.status === "running") return <span className="quiet">–</span>;
   if (share === null) return <span className="quiet">{job.status === "running" || job.status === "starting" ? "Starting" : "–"}</span>;
   const total = job.progress.steps_total ?? job.steps_total;
   const step = job.progress.step ?? total;

@@ -23,23 +23,30 @@ import { ElasticityTab } from "./elasticity/ElasticityTab";
 import styles from "./JobPage.module.css";
 import { LogsTab } from "./logs/LogsTab";
 import { OverviewTab } from "./overview/OverviewTab";
+import { ProcessesTab } from "./processes/ProcessesTab";
 import { SettingsTab } from "./settings/SettingsTab";
-import { frameworkWord } from "./words";
+import { kindWords } from "./words";
 
-const TABS = [
-  { value: "overview", label: "Overview", content: OverviewTab },
-  { value: "elasticity", label: "Elasticity", content: ElasticityTab },
+const OVERVIEW = { value: "overview", label: "Overview", content: OverviewTab };
+const ELASTICITY = { value: "elasticity", label: "Elasticity", content: ElasticityTab };
+const PROCESSES = { value: "processes", label: "Processes", content: ProcessesTab };
+const LAST = [
   { value: "logs", label: "Logs", content: LogsTab },
   { value: "settings", label: "Settings", content: SettingsTab },
-] as const;
+];
+const TABS: Readonly<Record<Job["kind"], readonly (typeof OVERVIEW)[]>> = {
+  elastic: [OVERVIEW, ELASTICITY, ...LAST],
+  gang: [OVERVIEW, PROCESSES, ...LAST],
+};
 
 export function JobPage() {
   const { id = "", tab = "overview" } = useParams();
   const job = useQuery(jobQuery(id));
   if (tab === "overview" && location.pathname.endsWith("/overview")) return <Navigate to={`/jobs/${id}`} replace />;
-  if (!TABS.some(({ value }) => value === tab)) return <NotFoundPage />;
+  if (![OVERVIEW, ELASTICITY, PROCESSES, ...LAST].some(({ value }) => value === tab)) return <NotFoundPage />;
   const problem = job.error && asProblem(job.error);
   if (problem?.status === 404) return <NotFoundPage />; // never there, or removed while one looked on
+  if (job.data && !TABS[job.data.kind].some(({ value }) => value === tab)) return <Navigate to={`/jobs/${id}`} replace />;
   if (job.data) return <Opened job={job.data} tab={tab} />;
   if (problem) return <ProblemPage problem={problem} onRetry={() => void job.refetch()} />;
   return <Skeleton lines={6} height={18} />;
@@ -50,7 +57,8 @@ function Opened({ job, tab }: { readonly job: Job; readonly tab: string }) {
   const actions = useJobActions(() => void navigate("/jobs"));
   const mayChange = useMayChange();
   const over = isOver(job.state);
-  const Content = TABS.find(({ value }) => value === tab)?.content ?? OverviewTab;
+  const tabs = TABS[job.kind];
+  const Content = tabs.find(({ value }) => value === tab)?.content ?? OverviewTab;
   return (
     <>
       <PageHead
@@ -70,7 +78,7 @@ function Opened({ job, tab }: { readonly job: Job; readonly tab: string }) {
               <StateBadge job={job} />
             </span>
             <span>
-              {frameworkWord(job.framework)} job of <strong>{job.owner}</strong>
+              {kindWords(job)} of <strong>{job.owner}</strong>
             </span>
             <span>
               submitted <Ago at={job.created_at} />
@@ -92,7 +100,7 @@ function Opened({ job, tab }: { readonly job: Job; readonly tab: string }) {
       </PageHead>
       <Tabs
         label="About this job"
-        tabs={TABS}
+        tabs={tabs}
         value={tab}
         onChange={(next) => void navigate(next === "overview" ? `/jobs/${job.id}` : `/jobs/${job.id}/${next}`)}
       >

@@ -1,9 +1,28 @@
 /** Words for what the API names by codes. Pure. */
 
+import { isOver, type Job } from "../../api/types";
+import { plural } from "../../components/format";
+
 /** "edtPyTorch" as people say it. */
 export function frameworkWord(framework: string): string {
   const word = framework.replace(/^edt/i, "") || framework;
   return word === "Tensorflow" ? "TensorFlow" : word;
+}
+
+/** The kind and the framework of a job, as a noun: "PyTorch job", "distPyTorch gang". */
+export function kindWords(job: Pick<Job, "kind" | "framework">): string {
+  return job.kind === "gang" ? `${job.framework} gang` : `${frameworkWord(job.framework)} job`;
+}
+
+/** What it means for a job that it is a gang. */
+export function notElastic(job: Pick<Job, "processes" | "max_workers" | "slots" | "state">): string {
+  const processes = plural(job.processes ?? 0, "process", "processes");
+  if (job.slots > 0 || isOver(job.state)) {
+    return job.processes === 1
+      ? `This job is not elastic: its process keeps ${job.max_workers === 1 ? "its slot" : `its ${job.max_workers} slots`}.`
+      : `This job is not elastic: its ${processes} started together and keep their slots.`;
+  }
+  return `This job is not elastic: it starts when ${plural(job.max_workers, "slot")} are free at once, and keeps them.`.replace("1 slot are", "1 slot is");
 }
 
 const CAUSES: Readonly<Record<string, string>> = {

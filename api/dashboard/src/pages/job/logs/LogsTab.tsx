@@ -17,14 +17,19 @@ import { toast } from "../../../components/toasts";
 import { type Followed, useLog, wholeLog } from "./follow";
 import { LogLines } from "./LogLines";
 import styles from "./Logs.module.css";
+import { RankStreams } from "./RankStreams";
 import { matching, startOf } from "./tail";
 
 const MAIN: Readonly<Record<string, string>> = { elog: "Logger", out: "Output", err: "Errors" };
 
-/** The file to show where the address names none: the first of the driver's that holds anything; of a job that failed, why. */
+/**
+ * The file to show where the address names none: the first of the driver's, or of a gang's rank 0, that holds anything;
+ * of a job that failed, why.
+ */
 function firstWritten(files: readonly LogFile[] | undefined, job: Job): string | null {
   const written = (name: string) => files?.some((file) => file.stream === name && file.bytes > 0);
-  return (job.state === "ERROR" ? ["err", "out", "elog"] : ["elog", "out", "err"]).find(written) ?? null;
+  const names = job.kind === "gang" ? ["rank-0.out", "rank-0.err", "elog"] : ["elog", "out", "err"];
+  return (job.state === "ERROR" ? [...names].sort((one, other) => Number(other.includes("err")) - Number(one.includes("err"))) : names).find(written) ?? null;
 }
 
 export function LogsTab({ job }: { readonly job: Job }) {
@@ -36,12 +41,17 @@ export function LogsTab({ job }: { readonly job: Job }) {
   );
 }
 
+/** Links say `out` and `err` for whatever job; of a gang these are rank 0's. */
+function streamOf(job: Job, named: string | null): string | null {
+  return job.kind === "gang" && (named === "out" || named === "err") ? `rank-0.${named}` : named;
+}
+
 function Logs({ job }: { readonly job: Job }) {
   const [search, setSearch] = useSearchParams();
   const files = useQuery(logFilesQuery(job.id));
   const first = useRef<string | null>(null);
   first.current ??= firstWritten(files.data, job); // once chosen it stays, whatever else begins to be written
-  const stream = search.get("stream") ?? first.current ?? "out";
+  const stream = streamOf(job, search.get("stream")) ?? first.current ?? (job.kind === "gang" ? "rank-0.out" : "out");
   if (files.error && !files.data) return <ProblemNote error={files.error} onRetry={() => void files.refetch()} />;
   if (!files.data) return <Skeleton lines={8} />;
   const change = (name: string, value: string) =>
@@ -95,7 +105,11 @@ function OneLog({
   return (
     <div className={styles.logs}>
       <div className={styles.bar}>
-        <Streams files={files} stream={stream} onStream={onStream} />
+        {job.kind === "gang" ? (
+          <RankStreams job={job} files={files} stream={stream} onStream={onStream} />
+        ) : (
+          <Streams files={files} stream={stream} onStream={onStream} />
+        )}
         <span className={styles.find}>
           <Search size={15} aria-hidden />
           <input

@@ -5,7 +5,7 @@ import { type LucideIcon, Shield, ShieldAlert, ShieldCheck } from "lucide-react"
 import { isOver, type Job } from "../../../api/types";
 import { Badge, type Tone } from "../../../components/Badge";
 import { CopyButton } from "../../../components/CopyButton";
-import { count } from "../../../components/format";
+import { count, plural } from "../../../components/format";
 import { Facts } from "../../../components/Panel";
 import { Time } from "../../../components/Time";
 import { frameworkWord } from "../words";
@@ -16,8 +16,10 @@ export function JobFacts({ job }: { readonly job: Job }) {
     <Facts
       facts={[
         ["Owner", job.owner_removed ? `${job.owner}, removed` : job.owner],
-        ["Framework", frameworkWord(job.framework)],
-        ["Slots", isOver(job.state) ? `at most ${job.max_workers}` : `${job.slots} of at most ${job.max_workers}`],
+        ["Framework", job.kind === "gang" ? job.framework : frameworkWord(job.framework)],
+        ["Kind", job.kind === "gang" ? `Gang of ${plural(job.processes ?? 0, "process", "processes")}, not elastic` : "Elastic"],
+        ["Slots", slots(job)],
+        job.kind === "gang" && job.worker_device_num > 1 ? ["Workers", `${job.num_worker} of ${job.worker_device_num} slots, each on one node`] : null,
         job.engines === null ? null : ["Useful workers", `at most ${count(job.engines)}: one a micro-batch`],
         ["Attempts", job.max_restarts > 0 ? `${job.attempts}, restarts ${job.restarts} of ${job.max_restarts}` : job.attempts],
         ["Submitted", <Time key="t" at={job.created_at} />],
@@ -37,6 +39,11 @@ export function JobFacts({ job }: { readonly job: Job }) {
       ]}
     />
   );
+}
+
+function slots(job: Job): string {
+  const most = job.kind === "gang" ? String(job.max_workers) : `at most ${job.max_workers}`;
+  return isOver(job.state) ? most : `${job.slots} of ${most}`;
 }
 
 const VERDICTS: Readonly<Record<Job["exactness"]["verdict"], { word: string; tone: Tone; icon: LucideIcon }>> = {

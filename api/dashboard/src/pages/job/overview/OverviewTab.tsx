@@ -13,7 +13,7 @@ import { Skeleton } from "../../../components/Skeleton";
 import { JobFacts } from "./JobFacts";
 import { History } from "./History";
 import styles from "./Overview.module.css";
-import { ProgressTiles } from "./ProgressTiles";
+import { GangTiles, ProgressTiles } from "./ProgressTiles";
 import { StateStrip } from "./StateStrip";
 
 export function OverviewTab({ job }: { readonly job: Job }) {
@@ -40,8 +40,8 @@ export function OverviewTab({ job }: { readonly job: Job }) {
             </div>
           </div>
         )}
-        <Panel title="Progress">
-          <ProgressTiles job={job} />
+        <Panel title={job.kind === "gang" ? "Processes" : "Progress"}>
+          {job.kind === "gang" ? <GangTiles job={job} /> : <ProgressTiles job={job} />}
         </Panel>
         <Panel title="States">
           {events.data ? <StateStrip job={job} events={events.data.items} /> : <Skeleton lines={1} height={26} />}
@@ -77,7 +77,8 @@ function Remark({ job }: { readonly job: Job }) {
         <div>
           <strong>{reason}</strong>
           <p>
-            Place {rank} among the waiting jobs · needs {need} · {free} free now
+            Place {rank} among the waiting jobs · needs {need}
+            {job.kind === "gang" && need > 1 ? " at once" : ""} · {free} free now
           </p>
         </div>
       </div>

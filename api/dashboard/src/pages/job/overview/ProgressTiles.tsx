@@ -1,7 +1,8 @@
-/** Step, epoch, loss, throughput, time left: the numbers one looks for first. */
+/** Step, epoch, loss, throughput, time left: the numbers one looks for first. Of a gang: its processes and slots. */
 
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
+import { Link } from "react-router";
 
 import { metricsQuery } from "../../../api/jobs";
 import { isOver, type Job } from "../../../api/types";
@@ -10,7 +11,7 @@ import { count, duration, number, percentDone } from "../../../components/format
 import { Bar } from "../../../components/ProgressBar";
 import { Lasting } from "../../../components/Time";
 import { Workers } from "../../../components/Workers";
-import { metricWord, otherMetrics } from "../words";
+import { metricWord, notElastic, otherMetrics } from "../words";
 import styles from "./Overview.module.css";
 
 export function ProgressTiles({ job }: { readonly job: Job }) {
@@ -59,6 +60,27 @@ export function ProgressTiles({ job }: { readonly job: Job }) {
         >
           {progress.samples_per_second != null ? number(progress.samples_per_second) : "–"}
         </Tile>
+        <Tile name={job.finished_at === null ? "Since its start" : "From start to end"}>
+          {job.started_at === null ? "–" : <Lasting from={job.started_at} to={job.finished_at} />}
+        </Tile>
+      </dl>
+    </div>
+  );
+}
+
+/** What is known of a gang: its script keeps its steps to itself. */
+export function GangTiles({ job }: { readonly job: Job }) {
+  return (
+    <div className={styles.progress}>
+      <p className={styles.gang}>{notElastic(job)}</p>
+      <dl className={styles.tiles}>
+        <Tile name="Slots">
+          <Workers job={job} />
+        </Tile>
+        <Tile name="Processes">
+          <Link to={`/jobs/${job.id}/processes`}>{count(job.processes ?? 0)}</Link>
+        </Tile>
+        <Tile name="Restarts used">{job.max_restarts > 0 ? `${job.restarts} of ${job.max_restarts}` : "none allowed"}</Tile>
         <Tile name={job.finished_at === null ? "Since its start" : "From start to end"}>
           {job.started_at === null ? "–" : <Lasting from={job.started_at} to={job.finished_at} />}
         </Tile>

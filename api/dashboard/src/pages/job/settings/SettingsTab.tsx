@@ -23,10 +23,11 @@ export function SettingsTab({ job }: { readonly job: Job }) {
         <Panel title="What runs">
           <Facts
             facts={[
+              parsed.command.length > 0 ? ["Command", <Words key="c" words={parsed.command} />] : null,
               ["Main script", <code key="m">{option(parsed, "--model-main") ?? "–"}</code>],
               folder === undefined ? null : ["Folder", <code key="f">{folder}</code>],
               ["Arguments", parsed.own.length > 0 ? <Words key="a" words={parsed.own} /> : <span className="quiet">none</span>],
-              ["Framework", `${frameworkWord(job.framework)} (${job.framework})`],
+              ["Framework", job.kind === "gang" ? `${job.framework}, not elastic` : `${frameworkWord(job.framework)} (${job.framework})`],
               ["Image", job.image === null ? <span className="quiet">the platform’s</span> : <code>{job.image}</code>],
               ["Variables", parsed.environment.length > 0 ? <Words key="v" words={parsed.environment} /> : <span className="quiet">none</span>],
               data === undefined ? null : ["Data", <code key="d">{data}</code>],
@@ -36,11 +37,11 @@ export function SettingsTab({ job }: { readonly job: Job }) {
         <Panel title="Limits and seed">
           <Facts
             facts={[
-              ["Workers", `${job.min_workers} to ${job.max_workers}`],
+              job.kind === "gang" ? ["Slots", `${job.max_workers}, from start to end`] : ["Workers", `${job.min_workers} to ${job.max_workers}`],
               job.worker_device_num > 1 ? ["As asked", `${job.num_worker} workers of ${job.worker_device_num} slots`] : null,
               ["Restarts", job.max_restarts === 0 ? "none after an exception of its script" : `at most ${job.max_restarts}`],
-              ["Seed", job.seed],
-              ["Threads", `${job.threads} for each micro-batch`],
+              job.kind === "gang" ? null : ["Seed", job.seed],
+              ["Threads", `${job.threads} for each ${job.kind === "gang" ? "slot" : "micro-batch"}`],
               ["Work folder", <code key="w">{job.work_dir}</code>],
             ]}
           />

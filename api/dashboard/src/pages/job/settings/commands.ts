@@ -9,6 +9,8 @@ export interface Submitted {
   readonly environment: readonly string[];
   /** The script's own arguments. */
   readonly own: readonly string[];
+  /** The command that its processes run in place of the script; empty: there is none. */
+  readonly command: readonly string[];
 }
 
 /** The options of the platform that a person meets; all else on the line is the script's. Those of WMLA all begin so. */
@@ -18,6 +20,7 @@ const OURS =
 export function submitted(args: string): Submitted {
   const options: (readonly [string, string])[] = [];
   const own: string[] = [];
+  let command: string[] = [];
   const words = wordsOf(args);
   for (let at = 0; at < words.length; at += 1) {
     const word = words[at] ?? "";
@@ -27,12 +30,16 @@ export function submitted(args: string): Submitted {
     }
     const equals = word.indexOf("=");
     const name = (equals < 0 ? word : word.slice(0, equals)).replace(/^[\u2010-\u2015\u2212]{1,3}/, "--");
+    if (name === "--user-cmd") {
+      command = [...(equals < 0 ? [] : splitWords(word.slice(equals + 1))), ...words.slice(at + (words[at + 1] === "--" ? 2 : 1))];
+      break;
+    }
     if (!OURS.test(name)) own.push(word);
     else if (equals >= 0) options.push([name, word.slice(equals + 1)]);
     else options.push([name, words[++at] ?? ""]);
   }
   const environment = options.filter(([name]) => name === "--msd-env").map(([, value]) => value.split("=")[0] ?? "");
-  return { options, environment, own };
+  return { options, environment, own, command };
 }
 
 /** Args that the API took can be cut; of others there is nothing more to say than how they look. */
@@ -70,7 +77,8 @@ export function asEdt(job: Submitted): string {
   add("--image", option(job, "--msd-image-name"));
   add("--data-path", option(job, "--cs-datastore-meta")?.match(/data_path=([^,]+)/)?.[1]);
   for (const name of job.environment) pieces.push(`--env ${name}`);
-  if (job.own.length > 0) pieces.push(`-- ${joinWords(job.own)}`);
+  if (job.command.length > 0) pieces.push(`--user-cmd -- ${joinWords(job.command)}`);
+  else if (job.own.length > 0) pieces.push(`-- ${joinWords(job.own)}`);
   return pieces.join(NEXT);
 }
 
