@@ -1,4 +1,4 @@
-// openapi.json sha256: e0ea6bd3d2bd176a25f07573f83fc4be703a00edf29c3e20aea5255275321a08
+// openapi.json sha256: 544d066b639e2553b80bc8d4af4483178190be6a75b6989398d899f8bf25f0eb
 export interface paths {
     "/api/v1/frameworks": {
         parameters: {
@@ -1833,10 +1833,14 @@ export interface components {
          * @description One entry of ``GET /execs/frameworks``, in the form of WMLA 2.x.
          */
         Framework: {
+            /** Addedby */
+            addedBy: string | null;
             /** Appname */
             appName: string;
             /** Backend */
             backend: string;
+            /** Command */
+            command: string[];
             /** Deploymode */
             deployMode: string;
             /** Desc */
@@ -1845,6 +1849,8 @@ export interface components {
             description: string;
             /** Distributestrategy */
             distributeStrategy: string;
+            /** Elastic */
+            elastic: boolean;
             /** Execmode */
             execMode: string;
             /** Exports */
@@ -1869,6 +1875,8 @@ export interface components {
             prebuiltModelDir: string;
             /** Prebuiltmodelmain */
             prebuiltModelMain: string;
+            /** Processes */
+            processes: string;
             /** Workermemory */
             workerMemory: string;
         };

@@ -17,7 +17,7 @@ export type Node = Schemas["Node"];
 export type Slot = Schemas["Slot"];
 export type NodeUsage = Schemas["NodeUsage"];
 export type Timeline = Schemas["Timeline"];
-export type Framework = Schemas["Framework"];
+export type Framework = Schemas["CatalogueEntry"];
 export type Exec = Schemas["Exec"];
 export type Me = Schemas["Me"];
 

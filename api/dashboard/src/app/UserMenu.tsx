@@ -1,7 +1,7 @@
 /** Who is logged in, as what, and the way out. */
 
 import { useQueryClient } from "@tanstack/react-query";
-import { ChevronDown, CircleUserRound, LogOut, ShieldCheck } from "lucide-react";
+import { ChevronDown, CircleUserRound, Library, LogOut, ShieldCheck } from "lucide-react";
 import { useNavigate } from "react-router";
 
 import { logOut, useMe } from "../api/session";
@@ -49,6 +49,9 @@ export function UserMenu() {
         <span className={styles.line}>OpenEDT {me.version}</span>
       </MenuText>
       <MenuLine />
+      <MenuItem icon={Library} onSelect={() => void navigate("/frameworks")}>
+        Frameworks
+      </MenuItem>
       <MenuItem icon={LogOut} onSelect={() => void leave()}>
         Log out
       </MenuItem>

@@ -48,6 +48,10 @@ export function makeRouter() {
                     lazy: async () => ({ Component: (await import("../pages/submit/SubmitPage")).SubmitPage }),
                   },
                   {
+                    path: "frameworks",
+                    lazy: async () => ({ Component: (await import("../pages/frameworks/FrameworksPage")).FrameworksPage }),
+                  },
+                  {
                     path: "forbidden",
                     lazy: async () => ({
                       Component: (await import("../pages/problem/ForbiddenPage")).ForbiddenPage,

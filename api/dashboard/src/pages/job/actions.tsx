@@ -35,7 +35,9 @@ export function useJobActions(onRemoved?: (id: string) => void): { ask: AskAbout
         }
       >
         <p>
-          <strong>{job.app_name}</strong> ends at once and cannot go on later. Its logs and what it saved so far stay.
+          <strong>{job.app_name}</strong>{" "}
+          {job.kind === "gang" ? "is told to end, and has some seconds to save. It" : "ends at once and"} cannot go on later. Its logs and what it
+          saved so far stay.
         </p>
       </Confirm>
     );

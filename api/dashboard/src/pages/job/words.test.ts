@@ -1,6 +1,24 @@
 import { describe, expect, it } from "vitest";
 
-import { metricWord, otherMetrics } from "./words";
+import { job } from "../../testing/jobs";
+import { kindWords, metricWord, notElastic, otherMetrics } from "./words";
+
+describe("a gang", () => {
+  const gang = job(1, { kind: "gang", framework: "distPyTorch", processes: 3, max_workers: 3, slots: 3 });
+
+  it("is named by its framework, as an elastic job is by what it is written for", () => {
+    expect(kindWords(gang)).toBe("distPyTorch gang");
+    expect(kindWords(job(1))).toBe("PyTorch job");
+  });
+
+  it("is said not to be elastic, and when it starts", () => {
+    expect(notElastic(gang)).toBe("This job is not elastic: its 3 processes started together and keep their slots.");
+    expect(notElastic({ ...gang, processes: 1, max_workers: 2 })).toBe("This job is not elastic: its process keeps its 2 slots.");
+    const waiting = { ...gang, slots: 0, state: "PENDING_CRD_SCHEDULER" as const };
+    expect(notElastic(waiting)).toBe("This job is not elastic: it starts when 3 slots are free at once, and keeps them.");
+    expect(notElastic({ ...waiting, max_workers: 1 })).toContain("when 1 slot is free at once");
+  });
+});
 
 describe("metrics by name", () => {
   it("are written as people write", () => {

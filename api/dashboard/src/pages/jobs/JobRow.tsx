@@ -51,6 +51,11 @@ export const JobRow = memo(function JobRow({
         <span className={styles.id}>
           <i className={`job-swatch ${jobClass(job.id)}`} aria-hidden />
           <Link to={path}>{job.id}</Link>
+          {job.kind === "gang" && (
+            <span className={styles.kind} title="A gang: it is not elastic">
+              gang
+            </span>
+          )}
         </span>
         <span className={styles.name} title={job.app_name}>
           {job.app_name}
@@ -77,7 +82,9 @@ export const JobRow = memo(function JobRow({
           {job.owner}
         </td>
       )}
-      <td className={styles.framework}>{frameworkWord(job.framework)}</td>
+      <td className={styles.framework} title={job.framework}>
+        {job.kind === "gang" ? job.framework : frameworkWord(job.framework)}
+      </td>
       <td className={styles.created}>
         <Ago at={job.created_at} />
       </td>

@@ -70,7 +70,7 @@ function Draining({ node }: { readonly node: Node }) {
     <p className={styles.draining} role="status" data-empty={slots === 0}>
       {slots === 0
         ? "Empty: it can be switched off."
-        : `${plural(slots, "slot")} still held by ${plural(on.length, "job")}: ${on.map((each) => each.execId).join(", ")}. Each leaves at the end of its step.`}
+        : `${plural(slots, "slot")} still held by ${plural(on.length, "job")}: ${on.map((each) => each.execId).join(", ")}. ${on.some((each) => each.gang) ? "Elastic jobs leave at the end of a step, gangs as a whole." : "Each leaves at the end of its step."}`}
     </p>
   );
 }

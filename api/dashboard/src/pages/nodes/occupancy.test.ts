@@ -12,7 +12,7 @@ const node = { name: "n1", slots: [slot(0, "edt-2"), slot(1, "edt-10", true), sl
 describe("who is on a node", () => {
   it("are its jobs with their slots, and how many are being given back", () => {
     expect(holders(node)).toEqual([
-      { execId: "edt-10", slots: 2, leaving: 1 }, { execId: "edt-2", slots: 1, leaving: 0 },
+      { execId: "edt-10", slots: 2, leaving: 1, gang: false }, { execId: "edt-2", slots: 1, leaving: 0, gang: false },
     ]);
     expect(heldSlots(node)).toBe(3);
   });
@@ -54,6 +54,12 @@ describe("what the dialog tells an admin", () => {
   it("before a drain is how many jobs give back how many slots", () => {
     expect(whatHappens("drain", node)).toContain("2 jobs give back 3 slots");
     expect(whatHappens("drain", { name: "n1", slots: [slot(0, null)] })).toContain("switched off at once");
+  });
+
+  it("before a drain is that a gang gives back all of its slots, wherever they are", () => {
+    const gang = { ...(slot(0, "edt-7") as object), kind: "gang" } as never;
+    expect(whatHappens("drain", { name: "n1", slots: [gang] })).toMatch(/^edt-7 is a gang, gives back all slots[^]*SIGTERM/);
+    expect(whatHappens("drain", { name: "n1", slots: [gang, slot(1, "edt-2")] })).toMatch(/edt-7 is a gang[^]*2 jobs give back/);
   });
 
   it("before a cordon is that jobs go on", () => {

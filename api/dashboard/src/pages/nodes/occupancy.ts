@@ -12,14 +12,16 @@ export interface Holder {
   readonly slots: number;
   /** Of these, how many it has been asked to give back. */
   readonly leaving: number;
+  /** Whether it is a gang, which leaves whole. */
+  readonly gang: boolean;
 }
 
 /** The jobs on a node, the largest first. */
 export function holders(node: Pick<Node, "slots">): Holder[] {
-  const found = new Map<string, { execId: string; slots: number; leaving: number }>();
+  const found = new Map<string, { execId: string; slots: number; leaving: number; gang: boolean }>();
   for (const slot of node.slots) {
     if (slot.exec_id === null) continue;
-    const holder = found.get(slot.exec_id) ?? { execId: slot.exec_id, slots: 0, leaving: 0 };
+    const holder = found.get(slot.exec_id) ?? { execId: slot.exec_id, slots: 0, leaving: 0, gang: slot.kind === "gang" };
     holder.slots += 1;
     if (slot.leaving) holder.leaving += 1;
     found.set(slot.exec_id, holder);
@@ -82,8 +84,12 @@ export function whatHappens(verb: NodeVerb, node: Pick<Node, "name" | "slots">):
       "It is refused while a job that goes on still holds slots there.";
   }
   if (verb === "uncordon") return "Its slots are given to jobs again, those that wait first.";
+  const gangs = on.filter((each) => each.gang);
+  const whole = gangs.length === 0 ? "" : `${gangs.map((each) => each.execId).join(", ")} ${gangs.length === 1 ? "is a gang, gives" : "are gangs, give"} back all slots, also on other nodes, and ` +
+    `${gangs.length === 1 ? "starts" : "start"} again where enough are free. `;
+  if (gangs.length > 0 && gangs.length === on.length) return `${whole}Processes get SIGTERM and some time to save. Nothing new starts here until it is uncordoned.`;
   return on.length === 0
     ? "No job is on it. Nothing new starts here until it is uncordoned; it can be switched off at once."
-    : `${jobs} give back ${slots === 1 ? "1 slot" : `${slots} slots`} here, each at the end of its step, and train on with what they hold elsewhere. ` +
+    : `${whole}${jobs} give back ${slots === 1 ? "1 slot" : `${slots} slots`} here, each at the end of its step, and train on with what they hold elsewhere. ` +
       "A job that holds nothing elsewhere saves a checkpoint and waits for a slot. No sample is lost. Nothing new starts here until it is uncordoned.";
 }

@@ -1,18 +1,18 @@
 /** Handing in a job. Next: form.ts (what is sent), code/ (what is packed), commands.ts. */
 
-import { queryOptions, useQuery } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { Rocket, X } from "lucide-react";
 import { type FormEvent, useEffect, useRef, useState } from "react";
-import { useNavigate } from "react-router";
+import { Link, useNavigate } from "react-router";
 
-import { answer, client } from "../../api/client";
-import { keys } from "../../api/keys";
+import { frameworksQuery } from "../../api/frameworks";
 import { nodesQuery } from "../../api/nodes";
 import { asProblem, type Problem } from "../../api/problem";
 import { useMayChange } from "../../api/session";
+import type { Framework } from "../../api/types";
 import { Button } from "../../components/Button";
 import { SelectField, TextField } from "../../components/Field";
-import { percent, plural } from "../../components/format";
+import { percent, plural, sentence } from "../../components/format";
 import { PageHead } from "../../components/Page";
 import { Panel } from "../../components/Panel";
 import { ProblemNote } from "../../components/ProblemNote";
@@ -22,16 +22,11 @@ import { CodeDrop } from "./CodeDrop";
 import { type Code, codeOf } from "./code/code";
 import { Commands } from "./Commands";
 import { exampleFile } from "./examples";
-import { EMPTY, type Field, fieldOf, type Form, mistakes, type Wrong } from "./form";
+import { commandOf, EMPTY, type Field, fieldOf, type Form, mistakes, type Wrong } from "./form";
 import { type Progress, send } from "./send";
 import styles from "./Submit.module.css";
 import { Variables } from "./Variables";
-
-const frameworksQuery = queryOptions({
-  queryKey: keys.frameworks,
-  staleTime: Infinity,
-  queryFn: ({ signal }) => answer(client.GET("/platform/rest/deeplearning/v1/execs/frameworks", { signal })),
-});
+import { joinWords } from "./words";
 
 export function SubmitPage() {
   return useMayChange() ? <SubmitForm /> : <ForbiddenPage />;
@@ -79,6 +74,12 @@ function SubmitForm() {
   };
   const chooseFramework = (framework: string): void => {
     set("framework", framework);
+    const entry = frameworks.data?.find((each) => each.name === framework);
+    setForm((before) => ({
+      ...before,
+      elastic: entry?.elastic ?? true,
+      mostWorkers: entry && entry.max_workers > 0 && Number(before.mostWorkers) > entry.max_workers ? String(entry.max_workers) : before.mostWorkers,
+    }));
     if (exampleOf.current !== null) void tryExample(framework);
   };
 
@@ -89,7 +90,7 @@ function SubmitForm() {
     event.preventDefault();
     setTried(true);
     setProblem(null);
-    if (!code || Object.keys(local).length > 0) {
+    if (Object.keys(local).length > 0) {
       toFirstMistake();
       return;
     }
@@ -120,15 +121,16 @@ function SubmitForm() {
   };
   useEffect(() => () => sending.current?.abort(), []);
 
-  const names = frameworks.data?.map((each) => each.name) ?? [form.framework];
-  const typed = (name: "mostWorkers" | "gpusPerWorker" | "maxRestarts" | "own" | "name" | "image" | "dataFolder") => ({
+  const entry = frameworks.data?.find((each) => each.name === form.framework);
+  const commanded = commandOf(form).length > 0;
+  const typed = (name: "command" | "mostWorkers" | "gpusPerWorker" | "maxRestarts" | "own" | "name" | "image" | "dataFolder") => ({
     value: form[name], error: wrong(name), autoComplete: "off", spellCheck: false,
     onChange: (event: { target: { value: string } }) => set(name, event.target.value),
   });
 
   return (
     <>
-      <PageHead title="Submit" name="Submit" sub="A job starts with one slot and grows to what is free" />
+      <PageHead title="Submit" name="Submit" sub={form.elastic ? "An elastic job starts with one slot and grows to what is free" : "A gang starts all its processes at once, and keeps its slots"} />
       <form ref={frame} className={styles.page} onSubmit={(event) => void submit(event)} noValidate>
         <div className={styles.fields}>
           <Panel title="What to run">
@@ -137,17 +139,29 @@ function SubmitForm() {
               <div className={styles.two}>
                 <MainScript code={code} value={form.main} error={wrong("main")} onChange={(main) => set("main", main)} />
                 <SelectField label="Framework" value={form.framework} error={wrong("framework")} onChange={(event) => chooseFramework(event.target.value)}>
-                  {names.map((name) => <option key={name} value={name}>{name}</option>)}
+                  <Choices frameworks={frameworks.data} chosen={form.framework} />
                 </SelectField>
               </div>
-              <TextField label="Arguments" placeholder="--epochs 20 --learning-rate 0.001" hint="The script’s own, as in a shell." className="mono" {...typed("own")} />
+              <p className={styles.about}>
+                {entry?.description && `${sentence(entry.description)} `}
+                <Link to="/frameworks">All frameworks</Link>
+              </p>
+              {!form.elastic && (
+                <TextField
+                  label="Command" placeholder={entry && entry.command.length > 0 ? joinWords(entry.command) : "bash run.sh"} className="mono"
+                  hint="Runs in place of the framework’s own, once for each worker, in the folder of the code. Needs no code." {...typed("command")}
+                />
+              )}
+              {!commanded && (
+                <TextField label="Arguments" placeholder="--epochs 20 --learning-rate 0.001" hint="The script’s own, as in a shell." className="mono" {...typed("own")} />
+              )}
             </div>
           </Panel>
           <Panel title="How large">
             <div className={styles.three}>
-              <TextField label="Most workers" inputMode="numeric" hint="It grows and shrinks up to this." {...typed("mostWorkers")} />
-              <TextField label="GPUs per worker" inputMode="numeric" hint="Nearly always 1." {...typed("gpusPerWorker")} />
-              <TextField label="Most restarts" inputMode="numeric" hint="After an exception of the script." {...typed("maxRestarts")} />
+              <TextField label={form.elastic ? "Most workers" : "Workers"} inputMode="numeric" hint={workersHint(form, entry)} {...typed("mostWorkers")} />
+              <TextField label="GPUs per worker" inputMode="numeric" hint={form.elastic ? "Nearly always 1." : "All on one node."} {...typed("gpusPerWorker")} />
+              <TextField label="Most restarts" inputMode="numeric" hint={form.elastic ? "After an exception of the script." : "After a process has failed."} {...typed("maxRestarts")} />
             </div>
           </Panel>
           <Panel title="More">
@@ -174,6 +188,25 @@ function SubmitForm() {
       </form>
     </>
   );
+}
+
+/** The frameworks by kind: a gang is not what one wants for a script that uses FabricModel. */
+function Choices({ frameworks, chosen }: { readonly frameworks: readonly Framework[] | undefined; readonly chosen: string }) {
+  if (!frameworks) return <option value={chosen}>{chosen}</option>;
+  const groups = [
+    ["Elastic: grow and shrink", frameworks.filter((each) => each.elastic)],
+    ["Gangs: start whole, keep their slots", frameworks.filter((each) => !each.elastic)],
+  ] as const;
+  return groups.map(([label, entries]) => (
+    <optgroup key={label} label={label}>
+      {entries.map(({ name }) => <option key={name} value={name}>{name}</option>)}
+    </optgroup>
+  ));
+}
+
+function workersHint(form: Form, entry: Framework | undefined): string {
+  if (form.elastic) return "It grows and shrinks up to this.";
+  return entry && entry.max_workers > 0 ? `At most ${entry.max_workers} with ${entry.name}.` : "They all start together.";
 }
 
 function MainScript(
@@ -203,8 +236,8 @@ function Outlook({ form }: { readonly form: Form }) {
   const now = free === 0 ? "No slot is free now: it waits, or others make room." : `${plural(free, "slot")} of ${usable.length} ${free === 1 ? "is" : "are"} free now.`;
   return (
     <p className={styles.outlook}>
-      {Number.isFinite(most) && most >= 1 ? `It uses up to ${plural(most, "slot")}. ` : ""}
-      {data ? now : ""}
+      {Number.isFinite(most) && most >= 1 ? (form.elastic ? `It uses up to ${plural(most, "slot")}. ` : `It needs ${plural(most, "slot")} at once. `) : ""}
+      {data ? (form.elastic || free === 0 || most <= free ? now : `${now} It waits until elastic jobs make room or others end.`) : ""}
     </p>
   );
 }

@@ -1,7 +1,7 @@
 /** The same submission as commands to type: `edt submit …` and `curl …`. Pure. Secrets are `$NAMES`. */
 
 import type { Code } from "./code/code";
-import { type Form, ownWords, platformWords, setVariables, USUAL_FRAMEWORK } from "./form";
+import { type Form, lastWords, platformWords, setVariables, USUAL_FRAMEWORK } from "./form";
 import { joinWords, quote } from "./words";
 
 export interface Where {
@@ -20,8 +20,9 @@ const SOME: Pick<Code, "kind" | "name" | "gathered" | "modelDir"> = {
 
 /** For a terminal in which `edt login` was done. */
 export function edtCommand(form: Form, code: Code | null): string {
+  const last = lastWords(form);
   const what = code ?? SOME;
-  const [before, path, main] = onDisk(form, what);
+  const [before, path, main] = code || !last.command ? onDisk(form, what) : [[], "-", null];
   const pieces = [
     `edt submit ${quote(path)}`,
     `--max-workers ${quote(number(form.mostWorkers))}`,
@@ -33,7 +34,8 @@ export function edtCommand(form: Form, code: Code | null): string {
     ...(form.image.trim() ? [`--image ${quote(form.image.trim())}`] : []),
     ...(form.dataFolder.trim() ? [`--data-path ${quote(form.dataFolder.trim())}`] : []),
     ...setVariables(form).map(({ name }) => `--env ${name}="$${name}"`),
-    ...(ownWords(form).length > 0 ? [`-- ${joinWords(ownWords(form))}`] : []),
+    ...(last.command ? ["--user-cmd"] : []),
+    ...(last.words.length > 0 ? [`-- ${joinWords(last.words)}`] : []),
   ];
   return [...before, pieces.join(NEXT)].join("\n");
 }
@@ -60,10 +62,10 @@ function onDisk(form: Form, code: Pick<Code, "kind" | "name" | "gathered" | "mod
  */
 export function curlCommand(form: Form, code: Code | null, { origin, user }: Where): string {
   const what = code ?? SOME;
-  const own = ownWords(form);
+  const last = lastWords(form);
   const start = json(joinWords(platformWords(form, code)));
   const variables = setVariables(form).map(({ name }) => ` --msd-env ${json(`"${name}=`)}'"$${name}"'${json('"')}`).join("");
-  const rest = own.length > 0 ? json(` -- ${joinWords(own)}`) : "";
+  const rest = last.words.length > 0 ? json(`${last.command ? " --user-cmd" : ""} -- ${joinWords(last.words)}`) : "";
   const data = `'data={"args":"${start}${variables}${rest}"}'`;
   const before: string[] = [];
   let file = what.name;
@@ -73,7 +75,7 @@ export function curlCommand(form: Form, code: Code | null, { origin, user }: Whe
   }
   const command = [
     `curl -u ${quote(user)}`,
-    `-F ${quote(/[";,\\]/.test(file) ? `file=@"${file.replaceAll(/["\\]/g, "\\$&")}"` : `file=@${file}`)}`,
+    ...(code || !last.command ? [`-F ${quote(/[";,\\]/.test(file) ? `file=@"${file.replaceAll(/["\\]/g, "\\$&")}"` : `file=@${file}`)}`] : []),
     `--form-string ${data}`,
     quote(origin + EXECS),
   ];

@@ -35,6 +35,26 @@ describe("what is sent", () => {
     expect(argsToSend(form(), script)).toBe("--exec-start edtPyTorch --numWorker 4 --model-main train.py");
   });
 
+  it("is a command in place of the script, with or without code", () => {
+    const gang = form({ framework: "distPyTorch", elastic: false, command: "torchrun --nproc_per_node=2 train.py", own: "--left out" });
+    const words = ["--exec-start", "distPyTorch", "--numWorker", "4"];
+    const command = ["--user-cmd", "--", "torchrun", "--nproc_per_node=2", "train.py"];
+    expect(splitWords(argsToSend(gang, script))).toEqual([...words, "--model-main", "train.py", ...command]);
+    expect(splitWords(argsToSend(gang, null))).toEqual([...words, ...command]);
+    expect(mistakes(gang, null)).toEqual({});
+    expect(edtCommand(gang, null).split(/ \\\n {2}/)).toEqual([
+      "edt submit -", "--max-workers 4", "--framework distPyTorch", "--user-cmd", "-- torchrun --nproc_per_node=2 train.py",
+    ]);
+    expect(curlCommand(gang, null, where)).not.toContain("-F");
+    expect(curlCommand(gang, script, where)).toContain("--user-cmd -- torchrun");
+  });
+
+  it("leaves a command out where the framework is elastic", () => {
+    expect(argsToSend(form({ command: "bash run.sh" }), script)).not.toContain("--user-cmd");
+    expect(mistakes(form({ command: "bash 'run.sh" }), script)).toEqual({});
+    expect(mistakes(form({ elastic: false, command: "bash 'run.sh" }), script).command).toMatch(/never closed/);
+  });
+
   it("names the folder in which the job starts", () => {
     expect(splitWords(argsToSend(form({ main: "go.py" }), folder))).toContain("my net");
   });

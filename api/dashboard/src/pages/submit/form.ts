@@ -10,6 +10,10 @@ export interface Variable {
 
 export interface Form {
   readonly framework: string;
+  /** Whether jobs of the framework grow and shrink; the others are gangs. */
+  readonly elastic: boolean;
+  /** Of a gang: the command that runs in place of the framework's, as one types it in a shell; "": the framework's. */
+  readonly command: string;
   readonly main: string;
   readonly mostWorkers: string;
   readonly gpusPerWorker: string;
@@ -23,7 +27,7 @@ export interface Form {
 }
 
 export const EMPTY: Form = {
-  framework: "edtPyTorch", main: "", mostWorkers: "4", gpusPerWorker: "1", own: "", variables: [], name: "", image: "",
+  framework: "edtPyTorch", elastic: true, command: "", main: "", mostWorkers: "4", gpusPerWorker: "1", own: "", variables: [], name: "", image: "",
   maxRestarts: "0", dataFolder: "",
 };
 
@@ -41,9 +45,12 @@ const RESERVED = new Set(["EDT_TAG", "EDT_NODE", "EDT_LIFE"]);
 /** What the API would refuse, found before it is sent. */
 export function mistakes(form: Form, code: Code | null): Wrong {
   const wrong: Wrong = {};
-  if (!code) wrong.code = "Drop a script, a folder or an archive, or try the example.";
-  if (code && form.main.trim() === "") wrong.main = "Name the script that is to be run.";
-  else if (code && code.whole && code.kind !== "script" && !code.scripts.includes(form.main)) wrong.main = `${code.name} has no ${form.main}.`;
+  const command = commandOf(form);
+  if (typeof command === "string") wrong.command = `${command[0]?.toUpperCase()}${command.slice(1)}.`;
+  const commanded = command.length > 0;
+  if (!code && !commanded) wrong.code = "Drop a script, a folder or an archive, or try the example.";
+  if (code && !commanded && form.main.trim() === "") wrong.main = "Name the script that is to be run.";
+  else if (code && !commanded && code.whole && code.kind !== "script" && !code.scripts.includes(form.main)) wrong.main = `${code.name} has no ${form.main}.`;
   if (form.framework === "") wrong.framework = "Choose what the script is written for.";
   if (!whole(form.mostWorkers, 1, MOST_WORKERS)) wrong.mostWorkers = `A whole number from 1 to ${MOST_WORKERS}.`;
   if (!whole(form.gpusPerWorker, 1, MOST_WORKERS)) wrong.gpusPerWorker = `A whole number from 1 to ${MOST_WORKERS}.`;
@@ -74,7 +81,19 @@ function cut(own: string): string[] | string {
   }
 }
 
-export function ownWords(form: Form): string[] {
+/** The words of the command in place of the framework's, empty if there is none, or what is wrong with them. */
+export function commandOf(form: Pick<Form, "elastic" | "command">): string[] | string {
+  return form.elastic ? [] : cut(form.command);
+}
+
+/** The words after `--`: of the command in place of the framework's, or of the script's own arguments. */
+export function lastWords(form: Form): { readonly command: boolean; readonly words: string[] } {
+  const command = commandOf(form);
+  if (command.length === 0) return { command: false, words: ownWords(form) };
+  return { command: true, words: typeof command === "string" ? [form.command] : command };
+}
+
+function ownWords(form: Form): string[] {
   const words = cut(form.own);
   return typeof words === "string" ? [form.own] : words;
 }
@@ -85,7 +104,8 @@ export const setVariables = (form: Form): Variable[] => form.variables.filter((e
 export function platformWords(form: Form, code: Code | null): string[] {
   const number = (text: string): string => String(Number(text) || text);
   return [
-    "--exec-start", form.framework, "--numWorker", number(form.mostWorkers), "--model-main", form.main || "main.py",
+    "--exec-start", form.framework, "--numWorker", number(form.mostWorkers),
+    ...(commandOf(form).length > 0 && (!code || form.main === "") ? [] : ["--model-main", form.main || "main.py"]),
     ...(code?.modelDir ? ["--model-dir", code.modelDir] : []),
     ...(number(form.gpusPerWorker) === "1" ? [] : ["--workerDeviceNum", number(form.gpusPerWorker)]),
     ...(Number(form.maxRestarts) > 0 ? ["--maxRestarts", number(form.maxRestarts)] : []),
@@ -96,15 +116,15 @@ export function platformWords(form: Form, code: Code | null): string[] {
 }
 
 /** The whole of `args`, secrets and all: for the wire alone. */
-export function argsToSend(form: Form, code: Code): string {
+export function argsToSend(form: Form, code: Code | null): string {
   const variables = setVariables(form).flatMap(({ name, value }) => ["--msd-env", `${name}=${value}`]);
-  const own = ownWords(form);
-  return joinWords([...platformWords(form, code), ...variables, ...(own.length > 0 ? ["--", ...own] : [])]);
+  const { command, words } = lastWords(form);
+  return joinWords([...platformWords(form, code), ...variables, ...(command ? ["--user-cmd"] : []), ...(words.length > 0 ? ["--", ...words] : [])]);
 }
 
 const OPTIONS: Readonly<Record<string, Field>> = {
   "--exec-start": "framework", "--model-main": "main", "--model-dir": "code", "--numWorker": "mostWorkers", "--workerDeviceNum": "gpusPerWorker",
-  "--maxRestarts": "maxRestarts", "--appName": "name", "--msd-image-name": "image", "--cs-datastore-meta": "dataFolder", "--msd-env": "variables",
+  "--maxRestarts": "maxRestarts", "--appName": "name", "--msd-image-name": "image", "--cs-datastore-meta": "dataFolder", "--msd-env": "variables", "--user-cmd": "command",
   args: "own", file: "code", "the upload is refused": "code", "the body is larger than": "code",
 };
 

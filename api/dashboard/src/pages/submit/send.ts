@@ -14,13 +14,13 @@ export type Progress = { readonly phase: "packing" | "answer" } | { readonly pha
  * Submit; gives the job's id or throws a Problem. `once` is the same for each try of the same form: where an answer
  * was lost on the way, trying again makes no second job.
  */
-export async function send(form: Form, code: Code, once: string, onProgress: (progress: Progress) => void, signal: AbortSignal): Promise<string> {
+export async function send(form: Form, code: Code | null, once: string, onProgress: (progress: Progress) => void, signal: AbortSignal): Promise<string> {
   onProgress({ phase: "packing" });
-  const archive = await code.archive();
+  const archive = code && (await code.archive());
   signal.throwIfAborted();
   const body = new FormData();
   body.set("data", JSON.stringify({ args: argsToSend(form, code) }));
-  body.set("file", archive.data, archive.name);
+  if (archive) body.set("file", archive.data, archive.name);
   const { status, text } = await post(body, once, onProgress, signal);
   if (status === 401) await ask("/api/v1/me"); // tells the whole page that the session has ended
   const answer = parsed(text);

@@ -31,6 +31,7 @@ export function HoverCard({ hover, model, stage }: {
       </p>
       <dl>
         {job?.owner && <Fact name="Owner">{job.owner}</Fact>}
+        {job?.kind === "gang" && <Fact name="Kind">gang, not elastic</Fact>}
         {job && <Fact name="State">{stateWord(job.state as JobState)}</Fact>}
         {hover.kind === "bar" ? <BarFacts hover={hover} model={model} /> : <MarkFacts hover={hover} />}
       </dl>
@@ -57,7 +58,7 @@ function BarFacts({ hover: { bar, time }, model }: { readonly hover: Hover & { k
       <Fact name="Slot">{bar.node} · {bar.slot}</Fact>
       <Fact name="Held"><span title={utc(bar.from)}>{dateTime(bar.from)}</span></Fact>
       <Fact name="For">{duration((bar.to ?? now) - bar.from)}{bar.to === null ? ", still held" : ""}</Fact>
-      {bar.started === null && bar.to === null && <Fact name="Engine">starting</Fact>}
+      {bar.started === null && bar.to === null && <Fact name={model.isGang(bar.execId) ? "Process" : "Engine"}>starting</Fact>}
     </>
   );
 }

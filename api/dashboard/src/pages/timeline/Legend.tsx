@@ -42,6 +42,7 @@ export const Legend = memo(function Legend({ model, range, shows, onPoint }: Pro
             <i className={`job-swatch ${jobClass(execId)}`} />
             <span>{execId}</span>
             {model.jobs.get(execId)?.app_name && <span className={styles.chipName}>{model.jobs.get(execId)?.app_name}</span>}
+            {model.isGang(execId) && <span className={styles.chipKind}>gang</span>}
             <span className={styles.chipSlots}>{slots > 0 ? plural(slots, "slot") : isOver(model.jobs.get(execId)?.state as JobState) ? "over" : "waiting"}</span>
           </Chip>
         </li>

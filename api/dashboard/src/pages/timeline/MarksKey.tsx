@@ -21,6 +21,10 @@ export function MarksKey() {
         <rect x="1" y="3" width="14" height="10" fill="var(--calm-fill)" />
         <rect x="2" y="4" width="6" height="8" fill="var(--surface)" opacity="0.5" />
       </Sign>
+      <Sign words="a gang: it starts whole and keeps its slots">
+        <rect x="1" y="3" width="14" height="10" fill="var(--calm-fill)" />
+        <path d="M1 5.2h14M1 10.8h14" stroke="var(--surface)" strokeWidth="1.4" />
+      </Sign>
       <Hatch words="node lost" colour="--bad-fill" />
       <Hatch words="node draining" colour="--warn-fill" />
       <Hatch words="node cordoned" colour="--calm-fill" />

@@ -65,6 +65,7 @@ export function TimelineCanvas(props: TimelineCanvasProps) {
       nodes: new Map(model.nodes.map((node) => [node.name, node])),
       marks: placeMarks(layout, model.bars, model.resizes, model.failures, range, width - GUTTER),
       name: (execId) => model.jobs.get(execId)?.app_name ?? null,
+      isGang: (execId) => model.isGang(execId),
       hovered: over ?? pointed,
       pointer: pointer.current?.x ?? null,
     };

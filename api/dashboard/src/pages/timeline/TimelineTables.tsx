@@ -34,12 +34,13 @@ export const TimelineTables = memo(function TimelineTables({ model, layout, rang
   const failures = model.failures.filter(inside).reverse();
   return (
     <div className={styles.tables}>
-      <Twin name="Allocations" columns={["Job", "Owner", "Node", "Slot", "From", "To", "Duration"]} rows={bars} row={(bar) => (
+      <Twin name="Allocations" columns={["Job", "Kind", "Owner", "Node", "Slot", "From", "To", "Duration"]} rows={bars} row={(bar) => (
         <tr
           key={bar.allocation} data-exec={bar.execId} data-node={bar.node} data-slot={bar.slot} data-start={bar.from}
           data-end={bar.to ?? ""}
         >
           <JobCell execId={bar.execId} closed={model.closed(bar.execId)} />
+          <td>{model.isGang(bar.execId) ? "gang" : "elastic"}</td>
           <td>{model.jobs.get(bar.execId)?.owner ?? "–"}</td>
           <td>{bar.node}</td>
           <td className="num">{bar.slot}</td>

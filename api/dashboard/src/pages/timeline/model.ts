@@ -58,6 +58,7 @@ export interface TimelineJob {
   readonly state: string;
   readonly owner?: string | null;
   readonly app_name?: string | null;
+  readonly kind?: "elastic" | "gang";
   /** It was removed: its bars stay, and lead nowhere. */
   readonly removed?: boolean;
 }
@@ -113,6 +114,11 @@ export class TimelineModel {
 
   get failures(): readonly FailureFact[] {
     return this.lists().failures;
+  }
+
+  /** Whether all processes of the job start together, and keep their slots. */
+  isGang(execId: string): boolean {
+    return this.jobs.get(execId)?.kind === "gang";
   }
 
   /** Why the job's page cannot be opened; null: it can. Only its owner and admins see whose a job is. */

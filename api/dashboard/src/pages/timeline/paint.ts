@@ -38,6 +38,7 @@ export interface Scene {
   /** How strongly a job is drawn, 0..1. */
   readonly strength: (execId: string) => number;
   readonly name: (execId: string) => string | null;
+  readonly isGang: (execId: string) => boolean;
   /** The job under the pointer: all of its bars are outlined. */
   readonly hovered: string | null;
   /** Where the pointer is, in pixels from the left; null: elsewhere. */
@@ -137,6 +138,7 @@ function paintPiece(
     context.fill();
   }
   paintWaking(context, scene, brushes, bar, { x, width, ...box });
+  if (scene.isGang(bar.execId)) paintFrame(context, brushes.inks[look.hue] as string, { x, width, ...box });
   if (scene.hovered === bar.execId) {
     context.globalAlpha = 1;
     context.strokeStyle = brushes.colour("--text");
@@ -151,6 +153,14 @@ interface Box {
   readonly y: number;
   readonly width: number;
   readonly height: number;
+}
+
+/** The sign of a gang, whose slots are held from start to end: a line along both edges of its bars. */
+function paintFrame(context: CanvasRenderingContext2D, ink: string, { x, y, width, height }: Box): void {
+  if (width < 3 || height < 7) return;
+  context.fillStyle = ink;
+  context.fillRect(x, y + 1.5, width, 1.5);
+  context.fillRect(x, y + height - 3, width, 1.5);
 }
 
 /** While its process is not there yet the slot is given, but nothing trains: that part is pale. */

@@ -17,6 +17,16 @@ function shown(values: Partial<Job>): string {
   );
 }
 
+describe("the page of a gang", () => {
+  it("shows its processes and restarts, and nothing that only elastic jobs have", () => {
+    const page = shown({ kind: "gang", processes: 3, max_workers: 3, num_worker: 3, slots: 3, max_restarts: 2, restarts: 1, engines: null });
+    expect(page).toContain("its 3 processes started together and keep their slots");
+    expect(page).toMatch(/Restarts used[^]*1 of 2/);
+    expect(page).toContain("Gang of 3 processes, not elastic");
+    expect(page).not.toMatch(/Exact|Not compared|Loss|Samples per second|no step yet|Useful workers|at most/);
+  });
+});
+
 describe("what is said on top of a job's page", () => {
   it("is what a finished job's user should know, calmly", () => {
     const page = shown({ state: "FINISHED", message: "it used one slot, though it may have more" });
@@ -31,6 +41,12 @@ describe("what is said on top of a job's page", () => {
   it("is what is to be known of the submission, such as a misspelt option", () => {
     expect(shown({ remark: "--numWorkers went to the script" })).toMatch(/About the submission[^]*--numWorkers went to the script/);
     expect(shown({})).not.toContain("About the submission");
+  });
+
+  it("is how many slots a gang needs at once", () => {
+    const waiting = { blocking: "capacity", reason: "It needs 3 slots at once", rank: 1, need: 3, free: 1 };
+    const page = shown({ kind: "gang", processes: 3, state: "PENDING_CRD_SCHEDULER", slots: 0, waiting });
+    expect(page).toMatch(/needs 3[^]*at once[^]*1[^]*free now/);
   });
 
   it("is nothing of a job that finished without a word", () => {

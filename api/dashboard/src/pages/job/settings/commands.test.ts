@@ -51,6 +51,15 @@ it("shows args that nobody could cut, rather than nothing", () => {
   expect(submitted("--numWorker 2 'open").own).toEqual(["'open"]);
 });
 
+it("knows the command of a gang from the options before it", () => {
+  for (const args of ["--exec-start distPyTorch --numWorker 2 --user-cmd -- torchrun --nproc_per_node=1 train.py", "--exec-start distPyTorch --numWorker 2 --user-cmd torchrun --nproc_per_node=1 train.py"]) {
+    const job = submitted(args);
+    expect(job.command).toEqual(["torchrun", "--nproc_per_node=1", "train.py"]);
+    expect(job.own).toEqual([]);
+    expect(asEdt(job)).toContain("--user-cmd -- torchrun --nproc_per_node=1 train.py");
+  }
+});
+
 it("needs no file of a prebuilt model", () => {
   const args = "--exec-start edtPyTorch --pbmodel-name MNIST --epochs 2";
   expect(asCurl(submitted(args), args, "https://edt.example", "ana")).toMatch(/^curl -u ana [^]*-X POST [^]*MNIST/);

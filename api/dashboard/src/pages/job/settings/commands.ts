@@ -63,7 +63,8 @@ export function asEdt(job: Submitted): string {
   if (option(job, "--pbmodel-name") !== undefined) return "# A prebuilt model is submitted with curl.";
   const folder = option(job, "--model-dir");
   const main = option(job, "--model-main") ?? "main.py";
-  const pieces = [`edt submit ${quote(folder ?? main)}`];
+  const path = job.command.length > 0 ? (option(job, "--model-main") ?? "-") : main; // a command needs no code
+  const pieces = [`edt submit ${quote(folder ?? path)}`];
   const add = (name: string, value: string | undefined): void => {
     if (value !== undefined && value !== "") pieces.push(`${name} ${quote(value)}`);
   };
