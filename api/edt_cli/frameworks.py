@@ -82,7 +82,7 @@ def remove(context: typer.Context, name: _NameArgument) -> None:
 
 
 def _catalogue(api: Session) -> list[CatalogueEntry]:
-    return api.one(Catalogue, f"{OURS}/frameworks").items
+    return api.one(Catalogue, f"{OURS}/frameworks").frameworks
 
 
 def _read(file: Path) -> Any:

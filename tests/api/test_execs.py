@@ -145,6 +145,10 @@ class TestWhatIsAnswered:
         assert [(each["name"], each["backend"]) for each in body] == [
             ("edtPyTorch", "pytorch"),
             ("edtTensorflow", "tensorflow"),
+            ("distPyTorch", "pytorch"),
+            ("disttensorflow", "tensorflow"),
+            ("PyTorch", "pytorch"),
+            ("tensorflow", "tensorflow"),
         ]
         assert {"name", "desc", "frameworkVersion", "appName", "backend"} <= set(body[0])
 
@@ -160,7 +164,7 @@ class TestWhatIsRefused:
         ("args", "why"),
         [
             (None, "args: got nothing"),
-            ("--exec-start PyTorch --model-main main.py", "this release runs: edtPyTorch"),
+            ("--exec-start ddlTensorFlow --model-main main.py", "this release runs: edtPyTorch"),
             ("--exec-start edtPyTorch --numWorker none --model-main main.py", "--numWorker: got 'none'"),
             ("--exec-start edtPyTorch --model-main other.py", "--model-main: got 'other.py'"),
             ("--exec-start edtPyTorch --model-main main.py --msd-env EDT_SEED=x", "EDT_SEED"),

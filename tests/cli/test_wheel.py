@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -70,6 +71,8 @@ def test_edt_up_from_a_wheel_in_an_empty_folder_runs_a_script(elsewhere: Path, t
             check=True,
         )
         output = run(edt, "submit", "main.py", "-f", folder=empty, **client)
+        catalogue = json.loads(run(edt, "frameworks", "list", "-o", "json", folder=empty, **client))
+        assert {"edtPyTorch", "distPyTorch", "disttensorflow"} <= {each["name"] for each in catalogue}
         page = httpx.get(f"{platform.url}/ui/jobs", trust_env=False)
         assert '<div id="root"' in page.text
         saved = httpx.get(f"{platform.url}/ui/tools/dlicmd.py", trust_env=False)
@@ -96,6 +99,7 @@ def test_a_source_distribution_holds_the_dashboard_and_what_it_is_built_from_so_
     run(*build, "--wheel", sources, folder=tmp_path, PATH=str(tmp_path / "nothing"))
     [wheel] = tmp_path.glob("openedt-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
+    assert "edt_scheduler/catalogue/distPyTorch.toml" in names
     assert "edt_api/static/index.html" in names
     assert any(name.startswith("edt_api/static/assets/") and name.endswith(".js") for name in names)
     assert not any("node_modules" in name or "packaging" in name for name in names)

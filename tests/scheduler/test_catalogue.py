@@ -52,6 +52,7 @@ def test_an_entry_is_the_same_after_it_was_stored() -> None:
         (GANG | {"command": "mpirun x"}, "command: it takes a list"),
         (GANG | {"command": []}, "command: it takes a list"),
         (GANG | {"command": ["a", 1]}, "command: each word is a text"),
+        (GANG | {"command": ["x" * 4096] * 5}, "entry: it is too long"),
         (GANG | {"comand": []}, "comand: no such key; an entry has name, description"),
         (GANG | {"processes": "slot"}, "processes: got 'slot'; it takes device or worker or job"),
         (GANG | {"rendezvous": "torch"}, "rendezvous: it takes a list of torch or tensorflow or mpi"),

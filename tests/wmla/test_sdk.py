@@ -205,7 +205,10 @@ class TestCluster:
 
     def test_frameworks_fit_their_models(self, signed_in: dli.DeepLearningImpactV1) -> None:
         runnable = signed_in.get_platform_rest_deeplearning_execs_frameworks().get_result()
-        assert {"edtPyTorch", "edtTensorflow"} <= {dli.DLFramework.from_dict(each).name for each in runnable}
+        names = {dli.DLFramework.from_dict(each).name for each in runnable}
+        assert {"edtPyTorch", "edtTensorflow", "PyTorch", "distPyTorch", "tensorflow", "disttensorflow"} <= names
+        [single] = [each for each in runnable if each["name"] == "PyTorch"]
+        assert (single["execMode"], single["maxWorkers"], single["appName"]) == ("single", 1, "SingleNodePytorchTrain")
         for each in signed_in.get_deep_learning_frameworks().get_result():
             assert dli.FrameworkDetail.from_dict(each).name
         assert all(isinstance(name, str) for name in signed_in.get_all_deep_learning_frameworks().get_result())

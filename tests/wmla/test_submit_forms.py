@@ -164,6 +164,58 @@ class TestTheCli:
         assert (answer.status, "takes the place of an upload" in answer.body) == (400, True)
 
 
+class TestGangs:
+    def test_a_notebook_sends_a_single_file_for_one_process_and_words_behind_dashes(self, api: ServedApi) -> None:
+        kind, body = multipart(('name="file"; filename="main.py"', SCRIPT))
+        args = "--exec-start PyTorch --workerDeviceNum 1 --model-main main.py -- --epochs 10 --no-cuda true"
+        target = f"{EXECS}?args={urllib.parse.quote(args)}"
+        answer = sent(api, target, ["accept: application/json", f"X-Auth-Token: {bearer(api)}", kind], body)
+        told = json.loads(answer.body)
+        assert (told["framework"], told["appName"], told["elastic"]) == ("PyTorch", "SingleNodePytorchTrain", False)
+        assert (told["args"], told["workDir"].endswith("_submitted_code")) == (args, True)
+        assert code(api, answer.exec_id) == {"main.py": SCRIPT}
+
+    def test_the_cli_sends_a_command_without_a_body(self, api: ServedApi) -> None:
+        args = "--exec-start distPyTorch --numWorker 2 --user-cmd -- bash bash_torchrun.sh train.py"
+        headers = [*NOTEBOOK, f"Authorization: Bearer {bearer(api)}"]
+        answer = sent(api, f"{EXECS}/?args={urllib.parse.quote(args)}", headers)
+        assert (json.loads(answer.body)["numWorker"], json.loads(answer.body)["args"]) == (2, args)
+        assert (api.settings.job_directory(answer.exec_id) / "_submitted_code").is_dir()
+        assert code(api, answer.exec_id) == {}
+        assert job(api, answer.exec_id)["app_name"] == "bash bash_torchrun.sh train.py"
+
+    def test_a_command_comes_with_a_data_source_as_a_urlencoded_form(self, api: ServedApi) -> None:
+        (api.settings.data / "mnist").mkdir(parents=True, exist_ok=True)
+        form = urllib.parse.urlencode({"data": '{"dataSource": [{"type": "fs", "location": {"paths": "mnist"}}]}'})
+        headers = [*NOTEBOOK, BASIC, "Content-Type: application/x-www-form-urlencoded"]
+        target = f"{EXECS}/?args=--exec-start%20tensorflow%20--user-cmd%20--%20ls"
+        assert recorded(api, sent(api, target, headers, form.encode()).exec_id)["dataSource"][1] is True
+
+    def test_generation_c_sends_a_folder_for_a_command_with_a_hardware_spec(self, api: ServedApi) -> None:
+        form = {"args": "--exec-start distPyTorch --user-cmd -- bash run.sh", "hardwareSpec": SPEC}
+        kind, body = multipart(
+            ('name="data"', json.dumps(form).encode()),
+            ('name="file"; filename="x.modelDir.tar"', tar({"./run.sh": b"exit 0\n"}, "w")),
+        )
+        answer = sent(api, EXECS, ["User-Agent: curl/8.5.0", "Accept: */*", BASIC, kind], body)
+        found = job(api, answer.exec_id)
+        assert (found["num_worker"], found["worker_device_num"], found["remark"]) == (4, 2, None)
+        assert code(api, answer.exec_id) == {"run.sh": b"exit 0\n"}
+
+    @pytest.mark.parametrize("framework", ["PyTorch", "distPyTorch"])
+    def test_a_prebuilt_model_of_pictures_needs_no_code(self, api: ServedApi, framework: str) -> None:
+        target = f"{EXECS}/?args=--exec-start%20{framework}%20--pbmodel-name%20ResNet18%20--pbmodel-cmd%20train"
+        answer = sent(api, target, [*NOTEBOOK, f"Authorization: Bearer {bearer(api)}"])
+        assert set(code(api, answer.exec_id)) == {"pictures.py"}
+
+    def test_a_plain_loop_for_several_workers_is_told_so_in_its_first_event(self, api: ServedApi) -> None:
+        kind, body = multipart(('name="file"; filename="main.py"', SCRIPT))
+        target = f"{EXECS}?args=--exec-start%20edtPyTorch%20--numWorker%204%20--model-main%20main.py"
+        answer = sent(api, target, [*NOTEBOOK, BASIC, kind], body)
+        first = api.client("ana").get(f"/api/v1/jobs/{answer.exec_id}/events").json()["items"][0]
+        assert first["kind"] == "remark" and first["message"].startswith("this job is not elastic")
+
+
 SPEC: dict[str, Any] = {
     "nodes": {
         "num_nodes": 4, "num_drivers": "0", "mem": {"size": "16g"}, "cpu": {"units": "0.25"},
@@ -342,11 +394,14 @@ KEYS = {
     "frameworkVersion", "exports", "numPs", "distributeStrategy",
 }  # fmt: skip
 
+OURS = {"elastic", "processes", "command", "addedBy"}
+
 
 class TestFrameworks:
     def test_each_entry_has_the_keys_that_were_recorded(self, api: ServedApi) -> None:
-        torch, tensorflow = api.client("ana").get(f"{EXECS}/frameworks").json()
-        assert set(torch) == set(tensorflow) == KEYS
+        torch, tensorflow, *gangs = api.client("ana").get(f"{EXECS}/frameworks").json()
+        assert [set(each) - KEYS for each in (torch, tensorflow, *gangs)] == [OURS] * 6
+        assert set(torch) & set(tensorflow) & set(gangs[0]) >= KEYS
         assert (torch["name"], torch["backend"], torch["appName"], torch["workerMemory"]) == (
             "edtPyTorch", "pytorch", "ElasticPyTorchTrain", "4G",
         )  # fmt: skip
@@ -355,6 +410,6 @@ class TestFrameworks:
         )  # fmt: skip
 
     def test_the_prebuilt_model_is_named_where_there_is_one(self, api: ServedApi) -> None:
-        torch, tensorflow = api.client("ana").get(f"{EXECS}/frameworks").json()
+        torch, tensorflow, *_ = api.client("ana").get(f"{EXECS}/frameworks").json()
         assert (torch["prebuiltModelMain"], torch["prebuiltModelDir"]) == ("mnist.py", "prebuilt")
         assert (tensorflow["prebuiltModelMain"], tensorflow["prebuiltModelDir"]) == ("", "")

@@ -17,7 +17,7 @@ router = APIRouter(prefix="/api/v1/frameworks")
 @router.get("", dependencies=[for_users])
 def listing(platform: ThePlatform) -> Catalogue:
     """List the entries of the catalogue: the built-in ones, then those that admins have added."""
-    return Catalogue(items=[_shown(each) for each in frameworks.frameworks(platform)])
+    return Catalogue(frameworks=[_shown(each) for each in frameworks.frameworks(platform)])
 
 
 @router.post("", status_code=201)

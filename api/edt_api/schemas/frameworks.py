@@ -57,4 +57,4 @@ class CatalogueEntry(Output):
 class Catalogue(Output):
     """The whole catalogue: the built-in entries, then the added ones by name."""
 
-    items: list[CatalogueEntry]
+    frameworks: list[CatalogueEntry]

@@ -14,6 +14,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from edt_contract.encoding import dumps
 from edt_contract.frameworks import FRAMEWORKS
 from edt_contract.gang import MAIN, PYTHON, GangCommand, Processes, Rendezvous
 from edt_scheduler.errors import FrameworkInvalid
@@ -26,6 +27,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _MEMORY = re.compile(r"[0-9]{1,6}[MG]")
 _LONGEST_TEXT, _LONGEST_WORD = 500, 4096
 _MOST_WORDS, _MOST_VARIABLES = 100, 100
+_MOST_CHARACTERS = 16 * 1024
+"""Of a whole entry, as JSON. The catalogue is read and shown whole."""
 _OF_GANGS = ("command", "processes", "rendezvous", "max_workers", "python_home")
 """Keys that elastic jobs have no use for."""
 
@@ -118,6 +121,8 @@ def read(entry: object) -> Framework:
         raise FrameworkInvalid(
             "python_home", "it is a folder of the nodes, which a container does not see; remove image or it"
         )
+    if len(dumps(found)) > _MOST_CHARACTERS:
+        raise FrameworkInvalid("entry", f"it is too long; it takes at most {_MOST_CHARACTERS} characters as JSON")
     return found if found.app_name else Framework(**values | {"app_name": found.name})
 
 

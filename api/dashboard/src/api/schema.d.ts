@@ -1,4 +1,4 @@
-// openapi.json sha256: 544d066b639e2553b80bc8d4af4483178190be6a75b6989398d899f8bf25f0eb
+// openapi.json sha256: 3b83581a3b709754c1bf1f6160a49065adc9715b87ba9d84c95e2aef42f8fef6
 export interface paths {
     "/api/v1/frameworks": {
         parameters: {
@@ -1632,8 +1632,8 @@ export interface components {
          * @description The whole catalogue: the built-in entries, then the added ones by name.
          */
         Catalogue: {
-            /** Items */
-            items: components["schemas"]["CatalogueEntry"][];
+            /** Frameworks */
+            frameworks: components["schemas"]["CatalogueEntry"][];
         };
         /**
          * CatalogueEntry
