@@ -12,10 +12,10 @@ from sqlalchemy.exc import DBAPIError
 
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.reports import Report, ReportKind, fit
-from edt_scheduler import ingest
 from edt_scheduler.attempts import specs
 from edt_scheduler.errors import EnvironmentLocked, NoSuchNode, ReportForeign
 from edt_scheduler.home.secret_key import Keys
+from edt_scheduler.ingest import dispatch
 from edt_scheduler.model.jobs import exec_id, job_number
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import allocations, attempts, images, nodes, outbox, resizes, usage
@@ -171,12 +171,12 @@ def _take(tx: Connection, node: Row[Any], number: int, report: Report, now: floa
     """
     try:
         with tx.begin_nested():
-            ingest.take(tx, node, number, report, now)
+            dispatch.take(tx, node, number, report, now)
     except Exception as error:
         if isinstance(error, DBAPIError) and outage(error) is not None:
             raise  # the database fails, not the report
         log.exception("%s/%d: report %d (%s) could not be taken", report.job, report.fence, report.seq, report.kind)
-        return report.kind not in ingest.NEVER_SKIPPED
+        return report.kind not in dispatch.NEVER_SKIPPED
     return True
 
 
