@@ -226,6 +226,13 @@ class TestFailure:
             message,
         ]
 
+    def test_the_supervisor_says_why_if_its_processes_did_not(self, stage: Stage) -> None:
+        job, (first, second) = running(stage, 2, 2)
+        second.end((job, 1), ExitKind.LOST, message="its supervisor was ended by signal 9")
+        first.end((job, 1), ExitKind.STOPPED, message="stopped by its user")
+        state, _, message = outcome(stage, job)
+        assert (state, message) == (JobState.PENDING, "its supervisor was ended by signal 9")
+
     @pytest.mark.parametrize("kind", [ExitKind.SCRIPT_ERROR, ExitKind.LOST])
     def test_a_kill_for_memory_is_the_scripts_fault_the_first_time(self, stage: Stage, kind: ExitKind) -> None:
         job, (first, _) = running(stage, 2, 2)

@@ -93,6 +93,12 @@ def part_ended(tx: Connection, attempt: Row[Any], end: End, now: float, whole: b
         end_attempt(tx, attempt.job_id, attempt.fence, end, now)
 
 
+def tell_why(tx: Connection, attempt: Row[Any], end: End) -> None:
+    """Store why the attempt ended, if the report that ended it did not say so and this last report of a part does."""
+    if attempt.kind == end.kind and not attempt.message and attempt.ended_at is None and end.message:
+        attempts.change(tx, attempt.job_id, attempt.fence, message=end.message, code=end.code)
+
+
 def blamed(end: End) -> End:
     """The end of a process or part that was killed for memory. The script counts as the cause: with as much memory it
     would be killed again."""

@@ -110,6 +110,8 @@ def attempt_ended(context: Context) -> None:
         gangs.part_ended(tx, context.attempt, end, context.now, whole)
     elif context.current:
         _elastic_part_ended(context, end, whole)
+    elif context.attempt.gang:
+        gangs.tell_why(tx, context.attempt, end)
     if context.attempt.ended_at is None:
         lifecycle.settle(tx, job_id, context.now)
 
