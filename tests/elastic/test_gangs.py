@@ -449,7 +449,7 @@ rank, world = int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["OMPI_COMM
 dist.init_process_group("gloo", rank=rank, world_size=world)
 total = torch.tensor([rank])
 dist.all_reduce(total)
-print("rank", rank, "of", world, "sum", total.item(), os.environ["OF_THE_FRAMEWORK"], flush=True)
+os.write(1, f"rank {rank} of {world} sum {total.item()} {os.environ['OF_THE_FRAMEWORK']}\\n".encode())
 dist.destroy_process_group()
 """
 
@@ -502,3 +502,18 @@ def test_edt_rsh_needs_the_key_of_the_job(gang: Make) -> None:
         assert started.supervisors[0].ended(30)["message"] == "rank 0 ended with status 255"
         assert started.out(0) == ""
         assert "edt-rsh: worker-1 at 127.0.0.1:" in (started.log_dir / "rank-0.err").read_text()
+
+
+@pytest.mark.mpirun
+@pytest.mark.extended
+def test_ranks_of_mpirun_can_save_when_the_job_is_stopped(gang: Make) -> None:
+    script = SAVES.replace("RANK", "OMPI_COMM_WORLD_RANK")
+    with gang(script, (1, 1), MPI, grace_seconds=4.0) as started:
+        started.start()
+        for rank in (0, 1):
+            started.await_file(f"ready-{rank}")
+        below = [pid for client in started.supervisors for pid in processes.descendants(client.process.pid)]
+        end_by_stop(started)
+        assert [end["kind"] for end in started.ends()] == ["stopped", "stopped"]
+        assert all((Path(started.specs[0].work_dir) / f"saved-{rank}").exists() for rank in (0, 1))
+    assert all(processes.start_time(pid) is None for pid in below)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -49,19 +48,15 @@ def serve(listener: socket.socket, key: str, environ: Mapping[str, str], folder:
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    own = tempfile.mkdtemp(prefix="edt-rsh-")
     handlers: set[int] = set()
-    try:
-        while handlers or not asked:
-            listening = [] if asked else [listener.fileno()]
-            ready, _, _ = select.select([reader, *listening], [], [])
-            if reader in ready:
-                os.read(reader, 4096)
-                handlers -= {pid for pid, _ in processes.ended_children()}
-            if listener.fileno() in ready:
-                handlers.add(_fork_handler(listener, key, {_MPI_FOLDER: own, **environ}, folder))
-    finally:
-        shutil.rmtree(own, ignore_errors=True)
+    while handlers or not asked:
+        listening = [] if asked else [listener.fileno()]
+        ready, _, _ = select.select([reader, *listening], [], [])
+        if reader in ready:
+            os.read(reader, 4096)
+            handlers -= {pid for pid, _ in processes.ended_children()}
+        if listener.fileno() in ready:
+            handlers.add(_fork_handler(listener, key, environ, folder))
 
 
 def _fork_handler(listener: socket.socket, key: str, environ: Mapping[str, str], folder: str) -> int:
@@ -93,6 +88,11 @@ def _handle(sock: socket.socket, key: str, environ: Mapping[str, str], folder: s
         raise WireError("no command")
     sock.settimeout(None)
     line = data.decode("utf-8", "surrogateescape").replace("\0", " ")
+    with tempfile.TemporaryDirectory(prefix="edt-rsh-", ignore_cleanup_errors=True) as own:
+        _run(sock, line, {_MPI_FOLDER: own, **environ}, folder)
+
+
+def _run(sock: socket.socket, line: str, environ: Mapping[str, str], folder: str) -> None:
     parent = os.getpid()
     command = subprocess.Popen(
         ["/bin/sh", "-c", line],

@@ -211,7 +211,12 @@ class GangSupervisor(Supervisor):
     def _terminate(self) -> None:
         for process in self._living.values():
             self._asked.add(process.pid)
-            process.terminate()
+            ranks = gang_mpi.ranks_below(process.pid) if Rendezvous.MPI in self._gang.command.rendezvous else []
+            for pid in ranks:
+                self._asked.add(pid)
+                forking.send_signal(pid, signal.SIGTERM)
+            if not (ranks and process.member.runs_command):
+                process.terminate()
 
     def _is_empty(self) -> bool:
         assert self._end is not None

@@ -11,12 +11,16 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from edt_contract import processes
 from edt_contract.attempt import AttemptSpec
 from edt_contract.durable import write_whole
 from edt_contract.gang import Processes, Rendezvous
 from edt_runner.rsh import wire
+from edt_runner.supervisor import users
 from edt_runner.supervisor.gang_layout import Layout
 
+_MOST_KILL_SECONDS = 5
+_RANK = b"OMPI_COMM_WORLD_RANK="
 HOST_FILE = "hostfile"
 """Name of the host file in the supervisor's spool folder."""
 
@@ -73,7 +77,7 @@ def variables(spec: AttemptSpec, layout: Layout, *, loopback: bool) -> Mapping[s
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_btl_vader_single_copy_mechanism": "none",  # it needs a right that containers do not have
         "OMPI_MCA_hwloc_base_binding_policy": "none",  # jobs share the node's cores
-        "OMPI_MCA_odls_base_sigkill_timeout": str(max(1, int(spec.grace_seconds))),  # so that ranks can save
+        "OMPI_MCA_odls_base_sigkill_timeout": str(_kill_seconds(spec.grace_seconds)),
         "OMPI_MCA_orte_default_hostfile": file,
         "OMPI_MCA_orte_leave_session_attached": "1",  # the daemons end with the connections of edt-rsh
         "OMPI_MCA_plm": "rsh",
@@ -87,3 +91,27 @@ def variables(spec: AttemptSpec, layout: Layout, *, loopback: bool) -> Mapping[s
     if loopback:
         found |= {"OMPI_MCA_btl_tcp_if_include": "lo", "OMPI_MCA_oob_tcp_if_include": "lo"}
     return found
+
+
+def ranks_below(root: int) -> list[int]:
+    """Pids of the processes below ``root`` that Open MPI has started as ranks, and of those that ranks have started.
+
+    At SIGTERM, mpirun itself waits before it passes the signal on, and waits for ranks that have ended. So at the end
+    of a job the ranks get the signal, and mpirun and its daemons end when their ranks have.
+    """
+    return [pid for pid in processes.descendants(root) if _is_of_a_rank(pid)]
+
+
+def _is_of_a_rank(pid: int) -> bool:
+    try:
+        with users.as_script():
+            environ = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:  # it has ended, or has changed its user
+        return False
+    return any(each.startswith(_RANK) for each in environ.split(b"\0"))
+
+
+def _kill_seconds(grace_seconds: float) -> int:
+    """Seconds that mpirun waits, when one rank has failed, before it sends SIGTERM to the others, and again before
+    SIGKILL. It waits for ranks that end sooner, too, so the number is small."""
+    return max(1, min(_MOST_KILL_SECONDS, int(grace_seconds / 2)))
