@@ -89,6 +89,13 @@ class TestEntriesOfAdmins:
         assert (job.gang, job.image, job.backend) == (None, "team/own:1", "pytorch")
         assert job.environ == {"A": "entry", "B": "job"}
 
+    def test_one_without_a_command_runs_only_what_its_jobs_bring(self) -> None:
+        bare = catalogue.read({"name": "mpi", "command": [], "processes": "job", "rendezvous": ["mpi"]})
+        job = parse("--exec-start mpi --user-cmd -- mpirun hostname", {"mpi": bare}.get)
+        assert job.gang is not None and job.gang.rendezvous == (Rendezvous.MPI,)
+        with pytest.raises(ArgumentsInvalid, match=r"--user-cmd: got nothing; .*since mpi has none of its own"):
+            parse("--exec-start mpi --model-main main.py", {"mpi": bare}.get)
+
     def test_a_main_for_another_python_is_not_compiled(self, tmp_path: Path) -> None:
         job = parse("--exec-start ray --model-main main.py", find)
         assert prepare(b"print 'hi'\n", tmp_path / "a", code(job, None)) == ("", "main.py")

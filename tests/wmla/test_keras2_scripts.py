@@ -19,6 +19,8 @@ OF_KERAS_2 = {
     "from keras.layers.core import Dense": "from keras.layers.core import Dense in line 1",
     "from keras.utils import np_utils": "from keras.utils import np_utils in line 1",
     "import keras.engine.topology": "import keras.engine.topology in line 1",
+    "import tensorflow as tf\ns = tf.distribute.MultiWorkerMirroredStrategy()": "MultiWorkerMirroredStrategy in line 2",
+    "from tensorflow.distribute import MultiWorkerMirroredStrategy": "MultiWorkerMirroredStrategy in line 1",
     "def f():\n    from keras.preprocessing.image import ImageDataGenerator": "ImageDataGenerator in line 2",
 }
 OF_EITHER = (
@@ -30,6 +32,7 @@ OF_EITHER = (
     "from tensorflow.keras.preprocessing.image import ImageDataGenerator",
     "from keras.utils import to_categorical",
     "from keras import layers\nlayers.Normalization()",
+    "import tensorflow as tf\ntf.distribute.MirroredStrategy()",
     "keras.optimizers.Adam(lr=1)  # nothing of this name is imported",
     "this is no Python",
     "",

@@ -1,4 +1,5 @@
-"""Recognizes scripts that are written for Keras 2, by what Keras 3 refuses. Reads files, and runs nothing of them.
+"""Recognizes scripts that are written for Keras 2, by what Keras 3 refuses or does badly. Reads files, and runs nothing
+of them.
 
 WMLA's TensorFlow of its time had Keras 2, so its clients do not say which Keras a script needs.
 """
@@ -22,6 +23,9 @@ _OPTIMIZERS = "optimizers."
 _OLDER_ARGUMENTS = ("lr", "decay")
 _GONE = ("optimizers.legacy", "preprocessing.image.ImageDataGenerator", "preprocessing.text")
 """Names of Keras 2 that the package ``keras`` 3 does not have; ``tf.keras`` still has those of ``preprocessing``."""
+_STRATEGY = "MultiWorkerMirroredStrategy"
+_DONE_BADLY = frozenset({f"tensorflow.distribute.{_STRATEGY}", f"tensorflow.distribute.experimental.{_STRATEGY}"})
+"""Names of TensorFlow with which models of Keras 3 do not train well."""
 
 
 def asks_nobody(spec: JobSpec) -> bool:
@@ -104,10 +108,10 @@ def _spellings(tree: ast.Module) -> Iterator[tuple[int, str]]:
             for each in node.names:
                 whole = f"{node.module}.{each.name}"
                 names[each.asname or each.name] = whole
-                if _is_gone(node.module) or _is_gone(whole):
+                if _is_gone(node.module) or _is_gone(whole) or whole in _DONE_BADLY:
                     yield node.lineno, f"from {node.module} import {each.name}"
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and _is_gone(whole := _resolved(node, names)):
+        if isinstance(node, ast.Attribute) and ((whole := _resolved(node, names)) in _DONE_BADLY or _is_gone(whole)):
             yield node.lineno, whole
         elif isinstance(node, ast.Call):
             whole = _resolved(node.func, names)

@@ -24,6 +24,8 @@ from edt_scheduler.model.jobs import DefaultLog
 MOST_WORKERS = 10_000
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_LIKE_MAIN = re.compile(r"\{[a-z_]+\}")
+_A_COMMAND = f'a list of words such as ["{PYTHON}", "-u", "{MAIN}"], or [] if each job brings its own by --user-cmd'
 _MEMORY = re.compile(r"[0-9]{1,6}[MG]")
 _LONGEST_TEXT, _LONGEST_WORD = 500, 4096
 _MOST_WORDS, _MOST_VARIABLES = 100, 100
@@ -114,9 +116,7 @@ def read(entry: object) -> Framework:
             raise FrameworkInvalid("backend", f"an elastic framework needs it; it takes {_or(FRAMEWORKS)}")
     found = Framework(**values)
     if not elastic and "command" not in values:
-        raise FrameworkInvalid(
-            "command", f'it is missing; it takes a list of words such as ["{PYTHON}", "-u", "{MAIN}"]'
-        )
+        raise FrameworkInvalid("command", f"it is missing; it takes {_A_COMMAND}")
     if found.image and found.python_home:
         raise FrameworkInvalid(
             "python_home", "it is a folder of the nodes, which a container does not see; remove image or it"
@@ -168,9 +168,15 @@ def _word(key: str, value: object) -> str:
 
 
 def _command(key: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not 0 < len(value) <= _MOST_WORDS:
-        raise FrameworkInvalid(key, f'it takes a list of 1 to {_MOST_WORDS} words such as ["{PYTHON}", "-u", "{MAIN}"]')
-    return tuple(_word(key, word) for word in value)
+    if not isinstance(value, list | tuple) or len(value) > _MOST_WORDS:
+        raise FrameworkInvalid(key, f"it takes {_A_COMMAND}, at most {_MOST_WORDS} words")
+    words = tuple(_word(key, word) for word in value)
+    for word in words:
+        if word not in (MAIN, PYTHON) and (MAIN in word or PYTHON in word or _LIKE_MAIN.fullmatch(word)):
+            raise FrameworkInvalid(
+                key, f"in {word[:64]!r} nothing is replaced: {MAIN} and {PYTHON} stand alone as words"
+            )
+    return words
 
 
 def _variables(key: str, value: object) -> dict[str, str]:
