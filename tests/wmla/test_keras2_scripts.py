@@ -52,6 +52,16 @@ def test_what_only_keras_2_takes_is_found_with_its_line(tmp_path: Path, source: 
     assert said is not None and said.startswith("main.py has ") and found in said
 
 
+def test_in_a_gang_only_tf_keras_follows_the_variable(tmp_path: Path) -> None:
+    for source, found in (
+        ("import keras\nkeras.optimizers.Adam(lr=1)", None),
+        ("from keras.utils import np_utils", None),
+        ("import tensorflow as tf\ntf.keras.optimizers.Adam(lr=1)", "main.py has Adam(lr=…) in line 2"),
+    ):
+        (tmp_path / "main.py").write_text(source)
+        assert keras2_spelling(tmp_path / "main.py", gang=True) == found
+
+
 @pytest.mark.parametrize("source", OF_EITHER, ids=range(len(OF_EITHER)))
 def test_what_either_takes_is_left_alone(tmp_path: Path, source: str) -> None:
     assert looked_at(tmp_path, source) is None

@@ -7,6 +7,7 @@ same ones. One process trains alone. Several share each step's pictures and aver
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -142,6 +143,9 @@ def main() -> None:
         torch.save(net.state_dict(), folder / f"{given.model}.pth")
         print(f"saved {folder / given.model}.pth", flush=True)
     if world > 1:
+        del trained, net, optimizer
+        gc.collect()  # a model that outlives its group can end the process by an abort
+        distributed.barrier()
         distributed.destroy_process_group()
 
 

@@ -122,7 +122,9 @@ async def _take(
             folder, main = await concurrency.unpacking.run(prepare, file, staged, code(submission, upload.filename))
             spec = job_spec(submission, folder, main)
             if main and asks_nobody(spec):
-                why = await concurrency.unpacking.run(keras2_spelling, staged / folder / main)
+                why = await concurrency.unpacking.run(
+                    partial(keras2_spelling, gang=spec.gang is not None), staged / folder / main
+                )
                 spec = with_keras2(spec, why) if why is not None else spec
             if could_be_plain(spec, own_python=submission.own_python):
                 spec = with_remark(spec) if await concurrency.unpacking.run(is_plain, staged) else spec

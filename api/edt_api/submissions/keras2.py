@@ -43,7 +43,7 @@ def with_keras2(spec: JobSpec, why: str) -> JobSpec:
     )
 
 
-def keras2_spelling(script: Path) -> str | None:
+def keras2_spelling(script: Path, *, gang: bool = False) -> str | None:
     """Return what in a script, or in a file beside it that it imports, only Keras 2 takes; None: nothing.
 
     Never fails: what cannot be read or parsed has nothing of Keras 2.
@@ -57,7 +57,9 @@ def keras2_spelling(script: Path) -> str | None:
         tree = _parsed(source)
         if tree is None:
             continue
-        for line, spelling in _spellings(tree):
+        for line, spelling, name in _spellings(tree):
+            if gang and not name.startswith("tensorflow."):
+                continue
             return f"{path.name} has {spelling} in line {line}"
         for module in _imported(tree):
             beside = script.parent.joinpath(*module.split(".")).with_suffix(".py")
@@ -94,8 +96,8 @@ def _imported(tree: ast.Module) -> Iterator[str]:
             yield node.module
 
 
-def _spellings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield (line, spelling) of everything that only Keras 2 takes."""
+def _spellings(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
+    """Yield (line, spelling, dotted name) of everything that only Keras 2 takes."""
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -103,21 +105,21 @@ def _spellings(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 root = each.name.partition(".")[0]
                 names[each.asname or root] = each.name if each.asname else root
                 if _is_gone(each.name):
-                    yield node.lineno, f"import {each.name}"
+                    yield node.lineno, f"import {each.name}", each.name
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             for each in node.names:
                 whole = f"{node.module}.{each.name}"
                 names[each.asname or each.name] = whole
                 if _is_gone(node.module) or _is_gone(whole) or whole in _DONE_BADLY:
-                    yield node.lineno, f"from {node.module} import {each.name}"
+                    yield node.lineno, f"from {node.module} import {each.name}", whole
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and ((whole := _resolved(node, names)) in _DONE_BADLY or _is_gone(whole)):
-            yield node.lineno, whole
+            yield node.lineno, whole, whole
         elif isinstance(node, ast.Call):
             whole = _resolved(node.func, names)
             older = [word.arg for word in node.keywords if word.arg in _OLDER_ARGUMENTS]
             if older and _in_keras(whole).startswith(_OPTIMIZERS) and "schedules" not in whole:
-                yield node.lineno, f"{whole.rpartition('.')[2]}({older[0]}=…)"
+                yield node.lineno, f"{whole.rpartition('.')[2]}({older[0]}=…)", whole
 
 
 def _resolved(node: ast.expr, names: dict[str, str]) -> str:
