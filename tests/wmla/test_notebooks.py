@@ -157,13 +157,18 @@ GENERATIONS: dict[str, Callable[[Platform], Notebook]] = {
 
 
 @pytest.fixture(scope="module")
-def notebooks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Notebook]]:
-    """A notebook of each generation whose job has ended."""
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     with platform_in(tmp_path_factory.mktemp("platform")) as platform:
-        found = {name: begin(platform) for name, begin in GENERATIONS.items()}
-        for notebook in found.values():
-            notebook.wait()
-        yield found
+        yield platform
+
+
+@pytest.fixture(scope="module")
+def notebooks(platform: Platform) -> dict[str, Notebook]:
+    """A notebook of each generation whose job has ended."""
+    found = {name: begin(platform) for name, begin in GENERATIONS.items()}
+    for notebook in found.values():
+        notebook.wait()
+    return found
 
 
 @pytest.fixture(params=list(GENERATIONS))
@@ -234,3 +239,69 @@ def test_the_conductor_gives_generation_as_logs(notebooks: dict[str, Notebook]) 
     log = notebook.get(f"{instance}/{driver}/logs/stdout/download", headers={"Accept": "application/octet-stream"})
     assert "The script has ended." in log.text
     assert notebook.get(f"{instance}?state=RUNNING").json() == []
+
+
+# ── scripts that are not elastic ──────────────────────────────────────────────────────────────────────────────────
+PLAIN = b'''
+"""A loop of the user's own: it knows nothing of OpenEDT."""
+import argparse
+import json
+import os
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=1)
+parser.add_argument("--no-cuda", default="false")
+args = parser.parse_args()
+weight = 0.0
+for epoch in range(args.epochs):
+    weight += (3 - weight) / 2
+    print(f"Train Epoch: {epoch} Loss: {(3 - weight) ** 2:.6f}")
+print("no cuda:", args.no_cuda)
+with open(os.environ["RESULT_DIR"] + "/model/weight.json", "w") as file:
+    json.dump(weight, file)
+'''
+
+
+def a_single_file(platform: Platform) -> Notebook:
+    """A bare main.py, with its options among the platform's."""
+    answer = requests.get(platform.url + "/auth/v1/logon", auth=("admin", PASSWORD), timeout=30)
+    notebook = Notebook(platform, {"X-Auth-Token": answer.json()["accessToken"], "accept": "application/json"})
+    args = "--exec-start PyTorch  --cs-datastore-meta type=fs --workerDeviceNum 1 --model-main main.py --epochs 10"
+    notebook.submit(EXECS, params={"args": f"{args} --no-cuda true"}, files={"file": ("main.py", PLAIN)})
+    return notebook
+
+
+def a_folder_and_words_after_dashes(platform: Platform) -> Notebook:
+    """A folder, whose script's options follow after ``--``."""
+    notebook = Notebook(platform, {"Accept": "application/json"}, ("admin", PASSWORD))
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        member = tarfile.TarInfo("net/main.py")
+        member.size = len(PLAIN)
+        archive.addfile(member, io.BytesIO(PLAIN))
+    args = "--exec-start PyTorch --workerDeviceNum 1 --model-main main.py --model-dir net -- --epochs 10 --no-cuda true"
+    notebook.submit(EXECS, params={"args": args}, files={"file": ("x.modelDir.tar", buffer.getvalue())})
+    return notebook
+
+
+@pytest.mark.parametrize("form", [a_single_file, a_folder_and_words_after_dashes])
+def test_a_script_of_pytorch_trains_as_it_is_and_its_log_is_what_it_printed(
+    form: Callable[[Platform], Notebook], platform: Platform
+) -> None:
+    notebook = form(platform)
+    notebook.wait()
+    assert notebook.polled[-1] == "FINISHED", platform.errors(notebook.id)
+    plain = {**notebook.headers, "Accept": "text/plain"}
+    printed = notebook.get(f"{EXECS}/{notebook.id}/log?logType=outlog", headers=plain).text
+    assert [line.split()[:3] for line in printed.splitlines()[:10]] == [["Train", "Epoch:", str(n)] for n in range(10)]
+    assert printed.splitlines()[10:] == ["no cuda: true"]
+    log = f"{EXECS}/{notebook.id}/log"
+    assert notebook.get(log, headers={**notebook.headers, "Accept": "application/json"}).json() == printed
+    base = "/platform/rest/deeplearning/v1/scheduler/applications"
+    (app,) = notebook.get(f"{base}?applicationid={notebook.id}").json()
+    assert not app["task0"]
+    assert len(app["task12n"]) == 1
+    assert notebook.get(f"{base}/{notebook.id}/executor/1/logs/stdout?lastlines=1000").text == printed
+    result = notebook.get(f"{EXECS}/{notebook.id}/result")
+    with zipfile.ZipFile(io.BytesIO(result.content)) as model:
+        assert 2.9 < json.loads(model.read("weight.json")) < 3
