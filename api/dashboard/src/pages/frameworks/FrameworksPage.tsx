@@ -13,7 +13,7 @@ import { ProblemNote } from "../../components/ProblemNote";
 import { Skeleton } from "../../components/Skeleton";
 import { Ago } from "../../components/Time";
 import { sentence } from "../../components/format";
-import { joinWords } from "../submit/words";
+import { commandText } from "../submit/words";
 import styles from "./Frameworks.module.css";
 
 export function FrameworksPage() {
@@ -81,7 +81,7 @@ function Row({ entry }: { readonly entry: Framework }) {
       </td>
       <td>{entry.elastic ? "as many as there are slots for" : `${PROCESSES[entry.processes]}${most}`}</td>
       <td className={styles.command}>
-        {entry.command.length > 0 ? <code>{joinWords(entry.command)}</code> : entry.elastic ? "the script" : <code>--user-cmd</code>}
+        {entry.command.length > 0 ? <code>{commandText(entry.command)}</code> : entry.elastic ? "the script" : <code>--user-cmd</code>}
       </td>
       <td>
         {entry.added_by === null ? (

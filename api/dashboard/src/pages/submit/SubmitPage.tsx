@@ -26,7 +26,7 @@ import { commandOf, EMPTY, type Field, fieldOf, type Form, mistakes, type Wrong 
 import { type Progress, send } from "./send";
 import styles from "./Submit.module.css";
 import { Variables } from "./Variables";
-import { joinWords } from "./words";
+import { commandText } from "./words";
 
 export function SubmitPage() {
   return useMayChange() ? <SubmitForm /> : <ForbiddenPage />;
@@ -148,7 +148,7 @@ function SubmitForm() {
               </p>
               {!form.elastic && (
                 <TextField
-                  label="Command" placeholder={entry && entry.command.length > 0 ? joinWords(entry.command) : "bash run.sh"} className="mono"
+                  label="Command" placeholder={entry && entry.command.length > 0 ? commandText(entry.command) : "bash run.sh"} className="mono"
                   hint="Runs in place of the framework’s own, once for each worker, in the folder of the code. Needs no code." {...typed("command")}
                 />
               )}

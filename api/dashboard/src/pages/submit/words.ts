@@ -58,3 +58,8 @@ export function quote(word: string): string {
 }
 
 export const joinWords = (words: readonly string[]): string => words.map(quote).join(" ");
+
+/** The command of a framework as people read it: `{python}` and `{main}` stand there as they are. */
+export function commandText(words: readonly string[]): string {
+  return words.map((word) => (/[\s'"\\]/.test(word) || word === "" ? quote(word) : word)).join(" ");
+}
