@@ -35,6 +35,15 @@ CLUSTER = "openedt"
 """Value of the fields in which WMLA names a namespace, an instance group or a Spark master."""
 
 
+_NOT_ASKED = jobs.Exactness(
+    verdict="not-applicable",
+    reason="It is not elastic: what its processes compute is its script's own matter.",
+    comparisons=0,
+    compared_step=None,
+)
+"""Of all gangs."""
+
+
 def execution(job: JobView, api_url: str) -> jobs.Exec:
     """Return WMLA's JSON of a job, flat, with the fields that all versions of WMLA's clients read."""
     return jobs.Exec(
@@ -73,6 +82,7 @@ def job(view: JobView) -> jobs.Job:
             "options": options(view.options),
             "kind": kind(is_gang=view.gang is not None),
             "processes": view.ranks,
+            "exactness": view.exactness if view.gang is None else _NOT_ASKED,
             "max_workers": view.num_worker * view.worker_device_num,
             "min_workers": 1 if view.gang is None else view.num_worker * view.worker_device_num,
             "attempts": view.fence,

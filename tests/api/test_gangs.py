@@ -115,6 +115,7 @@ class TestRecords:
     def test_our_own_record_names_kind_size_and_ranks(self, scene: Scene) -> None:
         found = scene.get(f"/api/v1/jobs/{scene.gang.exec_id}").json()
         assert (found["kind"], found["processes"], found["min_workers"], found["max_workers"]) == ("gang", 4, 4, 4)
+        assert found["exactness"]["verdict"] == "not-applicable"
         threads = scene.get(f"/api/v1/jobs/{scene.threads.exec_id}").json()
         assert (threads["kind"], threads["processes"], threads["max_workers"]) == ("gang", 1, 2)
         waits = scene.get(f"/api/v1/jobs/{scene.waits.exec_id}").json()

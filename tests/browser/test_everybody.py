@@ -31,6 +31,7 @@ PAGES = {
     "/timeline": "Timeline",
     "/nodes": "Nodes",
     "/submit": "Submit",
+    "/frameworks": "Frameworks",
     "/forbidden": "403",
     "/nowhere": "404",
 }

@@ -10,5 +10,5 @@ export const frameworksQuery = queryOptions({
   queryKey: keys.frameworks,
   staleTime: 60_000,
   queryFn: async ({ signal }): Promise<readonly Framework[]> =>
-    (await answer(client.GET("/api/v1/frameworks", { signal }))).items,
+    (await answer(client.GET("/api/v1/frameworks", { signal }))).frameworks,
 });
