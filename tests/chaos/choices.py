@@ -15,6 +15,7 @@ class Kind(enum.StrEnum):
     ENGINE_STOP = "engine-stop"  # SIGSTOP: it neither works nor dies
     DRIVER = "driver"
     COORDINATOR = "coordinator"
+    RANK = "rank"  # a process of a gang
     SUPERVISOR = "supervisor"
     AGENT = "agent"
     SCHEDULER = "scheduler"
@@ -33,6 +34,7 @@ WEIGHTS = {
     Kind.ENGINE_STOP: 1.0,
     Kind.DRIVER: 1.5,
     Kind.COORDINATOR: 1.5,
+    Kind.RANK: 1.5,
     Kind.SUPERVISOR: 1.5,
     Kind.AGENT: 2.0,
     Kind.SCHEDULER: 1.5,

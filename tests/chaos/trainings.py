@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import enum
-import io
 import itertools
-import tarfile
+import json
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import httpx
 import torch
 
 from support.baselines import Baselines
+from support.gangs import COUNTING, packed
 from support.journey import SEED
 from support.nursery import Nursery
 from support.running_platform import EXECS, Platform
@@ -33,6 +33,17 @@ class Script:
     epochs: int
     digest: str = ""
     """Of the same training, undisturbed."""
+    ranks: int = 0
+    """Of a gang: how many processes it has, always. 0: it is elastic."""
+
+    @property
+    def file(self) -> Path:
+        return COUNTING if self.ranks else SCRIPTS / f"{self.name}.py"
+
+    @property
+    def rounds(self) -> int:
+        """Of a gang: how far its ranks count together."""
+        return 8 * self.epochs
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,7 @@ class Fate(enum.StrEnum):
 
 
 def scripts(nursery: Nursery, folder: Path, size: Size) -> list[Script]:
-    """The trainings, each with the digest that it ends with when nothing happens to it."""
+    """The trainings, each with the digest that it ends with when nothing happens to it, and a gang."""
     found = []
     folder.mkdir(parents=True, exist_ok=True)
     baselines = Baselines(nursery, lambda: Path(tempfile.mkdtemp(dir=folder)))
@@ -63,7 +74,8 @@ def scripts(nursery: Nursery, folder: Path, size: Size) -> list[Script]:
         arguments = f"--samples {samples} --epochs {size.epochs}"
         digest = baselines.digest(name, *arguments.split(), seed=SEED)
         found.append(Script(name, arguments, samples, size.epochs, digest))
-    return found
+    gang = Script("gang", f"--rounds {8 * size.epochs} --pace {size.pace}", 0, size.epochs, ranks=3)
+    return [found[0], gang, found[1]]
 
 
 @dataclass
@@ -99,8 +111,9 @@ class Training:
         elif not self.id:
             self.id, self.fate = given, Fate.GOING
             self.platform.checker.acknowledge(given, self.record.name)
-            self.platform.checker.keeps(given, self.record)
-            self.platform.checker.expect(given, self.script.samples, self.script.epochs)
+            if not self.script.ranks:
+                self.platform.checker.keeps(given, self.record)
+                self.platform.checker.expect(given, self.script.samples, self.script.epochs)
         return True
 
     def judge(self, job: dict[str, Any]) -> None:
@@ -117,7 +130,13 @@ class Training:
                 self._fail(f"{self.id} ({self.script.name}) is {job['state']}: {job.get('message')}")
 
     def _compare(self, job: dict[str, Any]) -> None:
-        if job.get("digest") != self.script.digest:
+        if self.script.ranks:
+            place = self.platform.home / "jobs" / self.id / "model" / "rounds.json"
+            counted = json.loads(place.read_text())
+            least, most = self.script.rounds, self.script.rounds + self.attempts  # it may die after its last round
+            if counted["world"] != self.script.ranks or not least <= counted["rounds"] <= most:
+                self._fail(f"{self.id}: the gang of {self.script.ranks} came to {counted} in {self.attempts} attempts")
+        elif job.get("digest") != self.script.digest:
             self._fail(f"{self.id} ({self.script.name}) has other weights than the undisturbed training")
         elif self.script.name == "counting":
             place = self.platform.home / "jobs" / self.id / "model/train/model_epoch_final.pth"
@@ -135,13 +154,7 @@ def endless(platform: Platform, those: list[Script], size: Size) -> Iterator[Tra
         script = those[number % len(those)]
         record = platform.folder / f"samples-{number}"
         env = f"--msd-env TEST_PACE={size.pace} --msd-env EDT_SAMPLE_RECORD={record} --msd-env EDT_SEED={SEED}"
-        model = f"--exec-start edtPyTorch --model-main {script.name}.py --numWorker 4 --appName {record.name}"
-        args = f"{model} {env} {script.arguments}"
-        yield Training(platform, script, record, args, _packed(SCRIPTS / f"{script.name}.py"))
-
-
-def _packed(path: Path) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        archive.add(path, path.name)
-    return buffer.getvalue()
+        gang = f"distPyTorch --numWorker {script.ranks} --maxRestarts 1000"
+        kind = gang if script.ranks else "edtPyTorch --numWorker 4"
+        args = f"--exec-start {kind} --model-main {script.file.name} --appName {record.name} {env} {script.arguments}"
+        yield Training(platform, script, record, args, packed(script.file))

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from chaos.choices import Kind
 from checker.machine import Process, children, lives, processes
+from support.gangs import COUNTING as GANG
 from support.running_platform import Platform
 
 _T = TypeVar("_T")
@@ -28,6 +29,8 @@ def of(kind: Kind, platform: Platform) -> list[Process]:
     found = processes(platform.tag)
     if kind in _NAMES:
         chosen = [process for process in found if process.life and process.name == _NAMES[kind]]
+    elif kind is Kind.RANK:
+        chosen = [each for each in found if each.life and GANG.name in each.command and not _ours(each)]
     elif kind is Kind.FREEZE:
         return [each for module in _MODULES for each in of(module, platform)]
     elif kind in _MODULES:
@@ -43,6 +46,11 @@ def of(kind: Kind, platform: Platform) -> list[Process]:
     else:
         chosen = []
     return sorted(chosen, key=lambda process: (process.node, process.start, process.pid))
+
+
+def _ours(process: Process) -> bool:
+    """Whether it is the runner's own, and not a process that runs the user's command."""
+    return process.name.startswith("edt-")
 
 
 def pick(those: Sequence[_T], aim: float) -> _T | None:
