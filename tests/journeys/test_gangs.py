@@ -192,8 +192,8 @@ def test_a_lost_node_costs_an_attempt_and_the_gang_starts_again_on_the_other(
 ) -> None:
     folder = tmp_path_factory.mktemp("platform")
     with platform_in(folder, slots=2, EDT_LEASE_SECONDS="6") as platform:
-        agent = platform.add_node("second", 2)
-        with closed(platform, first_node(platform), "cordon"):
+        agent, first = platform.add_node("second", 2), first_node(platform)
+        with closed(platform, first, "cordon"):
             gang = counting(platform, "--numWorker 2")
             gang.until_counting()
         of_the_node = [each.pid for each in cast(platform, gang.id).processes if each.node == "second"]
@@ -202,7 +202,7 @@ def test_a_lost_node_costs_an_attempt_and_the_gang_starts_again_on_the_other(
             os.kill(pid, signal.SIGKILL)
         until(lambda: len(begun(gang)) == 2, 90, "it has begun again")
         gang.until_counting()
-        assert gang.nodes(2) == [first_node(platform)] * 2
+        assert gang.nodes(2) == [first] * 2
         assert gang.end()["attempts"] == 2
         assert {each["kind"] for each in gang.allocations(1)} == {"lost"}
 
