@@ -47,6 +47,11 @@ def keras2_spelling(script: Path, *, gang: bool = False) -> str | None:
     """Return what in a script, or in a file beside it that it imports, only Keras 2 takes; None: nothing.
 
     Never fails: what cannot be read or parsed has nothing of Keras 2.
+
+    Args:
+        script: the main script.
+        gang: whether it runs as a gang. Then nothing of the platform stands between it and Keras: the variable decides
+            what ``tf.keras`` is, and nothing else.
     """
     waiting, seen = [script], {script}
     left = _MOST_BYTES
