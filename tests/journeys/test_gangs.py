@@ -232,12 +232,11 @@ def test_a_dead_control_plane_does_not_stop_a_gang_and_the_next_adopts_it(platfo
 
 
 # ── the examples, as their pages say ──────────────────────────────────────────────────────────────────────────────
-on_one_and_two_nodes = pytest.mark.parametrize(
-    ("workers", "devices"), [pytest.param(2, 1, marks=pytest.mark.extended), (2, 2)], ids=["one node", "two nodes"]
-)
+on_one_and_two_nodes = pytest.mark.parametrize(("workers", "devices"), [(2, 1), (2, 2)], ids=["one node", "two nodes"])
 """Two workers of one slot are on one node, and two of two slots on two, for each node has two slots."""
 
 
+@pytest.mark.extended  # torchrun without a platform: elastic/test_gangs
 @on_one_and_two_nodes
 def test_torchrun_of_the_example_starts_a_process_for_each_slot(platform: Platform, workers: int, devices: int) -> None:
     job = typed(
@@ -260,6 +259,7 @@ def framework_mpi(shared_platform: Platform) -> None:
     add_framework(shared_platform, EXAMPLES / "mpirun" / "mpi.toml")
 
 
+@pytest.mark.extended  # mpirun without a platform: elastic/test_gangs
 @on_one_and_two_nodes
 def test_mpirun_of_the_example_starts_a_rank_for_each_slot(
     platform: Platform, framework_mpi: None, workers: int, devices: int
