@@ -77,7 +77,9 @@ def test_an_address_brings_back_its_view(looker: Visitor) -> None:
     expect(page.get_by_label("Node", exact=True)).to_have_value("node-01")
     rows = page.locator('table[aria-label="Allocations"] tr[data-node]')
     expect(rows.first).to_be_visible()
-    shown = rows.evaluate_all("rows => rows.map(row => [row.dataset.node, row.cells[1].textContent])")
+    titles = page.locator('table[aria-label="Allocations"] thead th').all_inner_texts()
+    column = [title.lower() for title in titles].index("owner")
+    shown = rows.evaluate_all("(rows, at) => rows.map(row => [row.dataset.node, row.cells[at].textContent])", column)
     assert {tuple(each) for each in shown} == {("node-01", "ana")}
 
 
