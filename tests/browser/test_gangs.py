@@ -64,9 +64,24 @@ def test_its_page_shows_its_processes_and_the_log_of_each(ana: Visitor) -> None:
     expect(page.get_by_text("this is rank 1")).to_be_visible()
     page.get_by_role("combobox", name="Rank").select_option("2")
     expect(page.get_by_text("this is rank 2")).to_be_visible()
-    page.get_by_role("radio", name="Errors").check(force=True)
+    page.get_by_role("radiogroup", name="Log of the rank").get_by_text("Errors", exact=True).click()
     expect(page.get_by_text("rank 2 warned")).to_be_visible()
     assert found + serious(ana) == []
+
+
+def test_another_rank_is_chosen_by_keys_which_keep_the_focus_and_the_wrapping(ana: Visitor) -> None:
+    page = ana.page
+    ana.open("/jobs/edt-1/logs")
+    expect(page.get_by_text("this is rank 0")).to_be_visible()
+    page.get_by_role("switch", name="Wrap").focus()
+    page.keyboard.press("Space")
+    ranks = page.get_by_role("combobox", name="Rank")
+    ranks.focus()
+    for rank in (1, 2):
+        page.keyboard.press("ArrowDown")
+        expect(page.get_by_text(f"this is rank {rank}")).to_be_visible()
+        expect(ranks).to_be_focused()
+    expect(page.get_by_role("switch", name="Wrap")).to_be_checked()
 
 
 def test_one_that_waits_says_how_many_slots_it_needs_at_once(ana: Visitor) -> None:

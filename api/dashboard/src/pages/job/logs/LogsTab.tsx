@@ -49,9 +49,12 @@ function streamOf(job: Job, named: string | null): string | null {
 function Logs({ job }: { readonly job: Job }) {
   const [search, setSearch] = useSearchParams();
   const files = useQuery(logFilesQuery(job.id));
+  const [follow, setFollow] = useState(true);
+  const [wrap, setWrap] = useState(false);
   const first = useRef<string | null>(null);
   first.current ??= firstWritten(files.data, job); // once chosen it stays, whatever else begins to be written
   const stream = streamOf(job, search.get("stream")) ?? first.current ?? (job.kind === "gang" ? "rank-0.out" : "out");
+  const filter = search.get("find") ?? "";
   if (files.error && !files.data) return <ProblemNote error={files.error} onRetry={() => void files.refetch()} />;
   if (!files.data) return <Skeleton lines={8} />;
   const change = (name: string, value: string) =>
@@ -64,51 +67,17 @@ function Logs({ job }: { readonly job: Job }) {
       },
       { replace: true },
     );
-  return (
-    <OneLog
-      key={`${job.id} ${stream}`}
-      job={job}
-      files={files.data}
-      stream={stream}
-      filter={search.get("find") ?? ""}
-      onStream={(next) => change("stream", next)}
-      onFilter={(next) => change("find", next)}
-    />
-  );
-}
-
-function OneLog({
-  job,
-  files,
-  stream,
-  filter,
-  onStream,
-  onFilter,
-}: {
-  readonly job: Job;
-  readonly files: readonly LogFile[];
-  readonly stream: string;
-  readonly filter: string;
-  readonly onStream: (stream: string) => void;
-  readonly onFilter: (text: string) => void;
-}) {
-  const size = files.find((file) => file.stream === stream)?.bytes ?? 0;
-  const [start, setStart] = useState(() => startOf(size));
-  const log = useLog(job.id, stream, start, isOver(job.state));
-  const [follow, setFollow] = useState(true);
-  const [wrap, setWrap] = useState(false);
-  const wanted = useDeferredValue(filter);
-  const { tail } = log;
-  const { received } = tail;
-  const all = useMemo(() => tail.all(), [tail, received]); // it grows in place: what it received tells its versions apart
-  const shown = useMemo(() => matching(all, wanted), [all, wanted]);
+  const show = (next: string) => {
+    setFollow(true);
+    change("stream", next);
+  };
   return (
     <div className={styles.logs}>
       <div className={styles.bar}>
         {job.kind === "gang" ? (
-          <RankStreams job={job} files={files} stream={stream} onStream={onStream} />
+          <RankStreams job={job} files={files.data} stream={stream} onStream={show} />
         ) : (
-          <Streams files={files} stream={stream} onStream={onStream} />
+          <Streams files={files.data} stream={stream} onStream={show} />
         )}
         <span className={styles.find}>
           <Search size={15} aria-hidden />
@@ -118,7 +87,7 @@ function OneLog({
             placeholder="Filter lines"
             value={filter}
             spellCheck={false}
-            onChange={(event) => onFilter(event.target.value)}
+            onChange={(event) => change("find", event.target.value)}
           />
         </span>
         <div className={styles.tools}>
@@ -135,6 +104,46 @@ function OneLog({
           <Save id={job.id} stream={stream} />
         </div>
       </div>
+      <OneLog
+        key={`${job.id} ${stream}`} // the bar above has none: what has the focus keeps it when another log is chosen
+        job={job}
+        size={files.data.find((file) => file.stream === stream)?.bytes ?? 0}
+        stream={stream}
+        filter={filter}
+        wrap={wrap}
+        follow={follow}
+        onFollow={setFollow}
+      />
+    </div>
+  );
+}
+
+function OneLog({
+  job,
+  size,
+  stream,
+  filter,
+  wrap,
+  follow,
+  onFollow,
+}: {
+  readonly job: Job;
+  readonly size: number;
+  readonly stream: string;
+  readonly filter: string;
+  readonly wrap: boolean;
+  readonly follow: boolean;
+  readonly onFollow: (follow: boolean) => void;
+}) {
+  const [start, setStart] = useState(() => startOf(size));
+  const log = useLog(job.id, stream, start, isOver(job.state));
+  const wanted = useDeferredValue(filter);
+  const { tail } = log;
+  const { received } = tail;
+  const all = useMemo(() => tail.all(), [tail, received]); // it grows in place: what it received tells its versions apart
+  const shown = useMemo(() => matching(all, wanted), [all, wanted]);
+  return (
+    <>
       {log.phase === "refused" && log.problem && <ProblemNote error={log.problem} />}
       <div className={styles.frame}>
         {(start > 0 || tail.dropped > 0) && (
@@ -154,7 +163,7 @@ function OneLog({
           filter={wanted}
           wrap={wrap}
           follow={follow}
-          onFollow={setFollow}
+          onFollow={onFollow}
           empty={emptyWords(log, wanted, job, all.length)}
         />
         <p role="status" className={styles.foot}>
@@ -165,7 +174,7 @@ function OneLog({
           </span>
         </p>
       </div>
-    </div>
+    </>
   );
 }
 
