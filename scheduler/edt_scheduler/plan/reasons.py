@@ -107,7 +107,7 @@ def _obstacle(
     if job.locked is not None:
         return Blocking.KEY, f"its environment cannot be opened: {job.locked}"
     if not is_due(job, now):
-        return Blocking.COOLDOWN, "its last attempt was lost; the next one follows after a back-off"
+        return Blocking.COOLDOWN, "its last attempt failed or was lost; the next one follows after a back-off"
     if not up:
         return Blocking.NODES, "no node takes work"
     if job.image is not None and not in_containers:
