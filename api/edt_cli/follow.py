@@ -19,6 +19,8 @@ ALL = "all"
 STREAMS = ("elog", "out", "err")
 """The loggers' lines, the script's standard output, and the script's standard error."""
 _PROCESS = re.compile(r"(engine|rank)-[0-9]{1,18}\.(out|err)")
+_FAILED = re.compile(r"rank ([0-9]+)\b")
+"""How the message of a gang begins of which a process has failed."""
 _PAUSE_SECONDS = 0.5
 _PROGRESS_SECONDS = 2.0
 """The progress is shown at most this often."""
@@ -36,6 +38,17 @@ _BEGINNINGS = (b"Timestamp ", b"batches :", b"Iteration ")
 """How the lines about a step begin on standard output."""
 _SHOWN_OTHERWISE = frozenset({"state", "waiting", "checkpointed", "engines-known", "stop-requested"})
 """Kinds of events that the lines of state and progress show already, or that come too often."""
+
+
+def other_ranks(job: Job) -> str:
+    """Return how to see the other processes of a gang whose rank 0 was shown: first of the one that failed, if its
+    message names one. Empty: there are no others.
+    """
+    if job.processes is None or job.processes < 2:
+        return ""
+    failed = _FAILED.match(job.message or "")
+    other = int(failed[1]) if failed else 0
+    return f"That was rank 0 of {job.processes}; for another: edt logs {job.id} --rank {other or 1}"
 
 
 def streams(wanted: str, rank: int | None = None) -> tuple[str, ...]:
@@ -210,6 +223,8 @@ def follow(api: Session, job: str, wanted: Iterable[str] = STREAMS) -> int:
             if now.state.over:
                 log.end()
                 _say(now)
+                if set(wanted) <= set(STREAMS) and (others := other_ranks(now)):
+                    typer.echo(others, err=True)
                 return EXIT_CODES[now.state]
             time.sleep(_PAUSE_SECONDS)
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import typer
 
-from edt_api.schemas.frameworks import Catalogue, CatalogueEntry
+from edt_api.schemas.frameworks import Catalogue, CatalogueEntry, ProcessesOf
 from edt_cli import output
 from edt_cli.errors import CannotStart
 from edt_cli.output import Format, FormatOption
@@ -20,6 +20,11 @@ frameworks_app = typer.Typer(help="What a job may name as its framework.", invok
 
 _NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
 _MOST_BYTES = 1 << 20
+_RUNS = {
+    ProcessesOf.DEVICE: "a process for each slot",
+    ProcessesOf.WORKER: "a process for each worker",
+    ProcessesOf.JOB: "one process, which starts the others",
+}
 
 
 @frameworks_app.callback()
@@ -40,7 +45,7 @@ def list_frameworks(context: typer.Context, form: FormatOption = Format.TABLE) -
     rows = [
         (
             entry.name,
-            "elastic" if entry.elastic else f"a process for each {entry.processes}",
+            "elastic" if entry.elastic else _RUNS[entry.processes],
             str(entry.max_workers or ""),
             entry.image or entry.python_home,
             entry.added_by or "built in",

@@ -18,7 +18,7 @@ from rich.text import Text
 from edt_api.schemas.jobs import Exec, ExecState, Job, JobPage, LogFilePage
 from edt_cli import output
 from edt_cli.errors import CannotStart, CliError, Refused
-from edt_cli.follow import ALL, Log, follow, streams
+from edt_cli.follow import ALL, STREAMS, Log, follow, other_ranks, streams
 from edt_cli.output import Format, FormatOption
 from edt_cli.pack import pack
 from edt_cli.session import EXECS, OURS, Session, session
@@ -39,9 +39,12 @@ def submit(
         list[str] | None,
         typer.Argument(metavar="[-- ARGUMENTS]", help="After --: the script's own arguments, or the command."),
     ] = None,
-    max_workers: Annotated[int, typer.Option("--max-workers", "-n", min=1, help="The most slots it may use.")] = 1,
-    gpus_per_worker: Annotated[int, typer.Option(min=1, help="Slots a worker takes; at most the product is used.")] = 1,
-    max_restarts: Annotated[int, typer.Option(min=0, help="How often it starts again after an exception.")] = 0,
+    max_workers: Annotated[
+        int,
+        typer.Option("--max-workers", "-n", min=1, help="The most workers of an elastic job; all workers of others."),
+    ] = 1,
+    gpus_per_worker: Annotated[int, typer.Option(min=1, help="Slots of each worker.")] = 1,
+    max_restarts: Annotated[int, typer.Option(min=0, help="How often it starts again after it failed.")] = 0,
     main: Annotated[str | None, typer.Option(help="The script of a folder; default main.py.")] = None,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     framework: Annotated[str, typer.Option(help="One of `edt frameworks`.")] = "edtPyTorch",
@@ -63,7 +66,7 @@ def submit(
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Hand in a job. An elastic one starts with one slot and grows to what is free, up to --max-workers; others start
-    when --max-workers are free."""
+    when the slots of all their workers are free."""
     if form is Format.JSON and follow_it:
         raise CannotStart("-o json and --follow do not go together: follow with `edt logs -f`")
     own = [*(arg or []), *(arguments or [])]
@@ -214,11 +217,11 @@ def logs(
         typer.Option(
             "--stream",
             metavar="STREAM",
-            help="elog: the loggers' lines; out, err: the script's; all three; or an engine's, engine-3.out.",
+            help="elog: the loggers' lines; out, err: the script's; all three; or one that --list names.",
         ),
     ] = ALL,
     rank: Annotated[
-        int | None, typer.Option("--rank", min=0, help="The output of this process of a gang; default 0.")
+        int | None, typer.Option("--rank", min=0, help="What this process of a gang writes; without it, rank 0's.")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Name the streams that there are.")] = False,
 ) -> None:
@@ -230,9 +233,24 @@ def logs(
             rows = [(file.stream, output.size(file.bytes)) for file in files]
             output.table(("STREAM", "SIZE"), rows, f"Nothing has been written for {job_id} yet.")
             return
+        if rank is not None:
+            _check_rank(api.one(Job, f"{OURS}/jobs/{job_id}"), rank)
         if follow_it:
             raise typer.Exit(follow(api, job_id, wanted))
         Log(api, job_id, wanted).show()
+        if set(wanted) <= set(STREAMS) and (others := other_ranks(api.one(Job, f"{OURS}/jobs/{job_id}"))):
+            typer.echo(others, err=True)
+
+
+def _check_rank(job: Job, rank: int) -> None:
+    """Raise ``CannotStart`` if the job has no process of this rank."""
+    if job.processes is None:
+        raise CannotStart(
+            f"--rank {rank}: {job.id} is elastic and has no ranks; `edt logs {job.id} --list` names its streams"
+        )
+    if rank >= job.processes:
+        has = f"the ranks 0 to {job.processes - 1}" if job.processes > 1 else "rank 0 alone"
+        raise CannotStart(f"--rank {rank}: {job.id} has {has}")
 
 
 def stop(context: typer.Context, jobs: Annotated[list[str], typer.Argument(metavar="JOB…")]) -> None:

@@ -146,3 +146,34 @@ def test_a_command_needs_no_code(api: ServedApi, tmp_path: Path) -> None:
     ):
         done = typed(api, tmp_path, *words)
         assert done.returncode == 2 and why in done.stderr
+
+
+def test_the_list_says_how_many_processes_a_framework_starts(api: ServedApi, tmp_path: Path) -> None:
+    (tmp_path / "ray.toml").write_text(RAY)
+    assert typed(api, tmp_path, "frameworks", "add", "ray.toml").returncode == 0
+    lines = {line.split()[0]: line for line in typed(api, tmp_path, "frameworks").stdout.splitlines()}
+    assert typed(api, tmp_path, "frameworks", "remove", "ray").returncode == 0
+    assert " elastic " in lines["edtPyTorch"]
+    assert " a process for each slot " in lines["distPyTorch"]
+    assert " a process for each worker " in lines["disttensorflow"]
+    assert " one process, which starts the others " in lines["ray"]
+
+
+def test_logs_without_a_rank_say_whose_they_are_and_a_rank_that_a_job_does_not_have_is_refused(
+    api: ServedApi, tmp_path: Path
+) -> None:
+    gang = api.submit(args="--exec-start distPyTorch --numWorker 3 --model-main main.py")
+    (gang.log_dir / "rank-0.out").write_text("this is rank 0\n")
+    (gang.log_dir / "rank-2.out").write_text("this is rank 2\n")
+    done = typed(api, tmp_path, "logs", gang.exec_id)
+    assert done.stdout == "this is rank 0\n"
+    assert done.stderr.endswith(f"That was rank 0 of 3; for another: edt logs {gang.exec_id} --rank 1\n")
+    done = typed(api, tmp_path, "logs", gang.exec_id, "--rank", "2")
+    assert (done.stdout, done.stderr) == ("this is rank 2\n", "")
+    done = typed(api, tmp_path, "logs", gang.exec_id, "--rank", "3")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"--rank 3: {gang.exec_id} has the ranks 0 to 2" in done.stderr
+    elastic = api.submit()
+    done = typed(api, tmp_path, "logs", elastic.exec_id, "--rank", "0")
+    assert done.returncode == 2
+    assert f"--rank 0: {elastic.exec_id} is elastic and has no ranks" in done.stderr
