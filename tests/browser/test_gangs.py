@@ -69,6 +69,18 @@ def test_its_page_shows_its_processes_and_the_log_of_each(ana: Visitor) -> None:
     assert found + serious(ana) == []
 
 
+def test_a_narrow_list_of_jobs_marks_gangs_beside_ids_of_any_length(
+    api: ServedApi, visit: Callable[..., Visitor]
+) -> None:
+    visitor = visit(api.url, size=(390, 844))
+    visitor.log_in("ana")
+    row = visitor.row("edt-1")
+    row.get_by_role("link", name="edt-1").evaluate("link => { link.textContent = 'edt-123456'; }")
+    ends = "mark => [mark, mark.closest('th')].map(each => each.getBoundingClientRect().right)"
+    mark, cell = row.get_by_text("gang", exact=True).evaluate(ends)
+    assert mark <= cell
+
+
 def test_another_rank_is_chosen_by_keys_which_keep_the_focus_and_the_wrapping(ana: Visitor) -> None:
     page = ana.page
     ana.open("/jobs/edt-1/logs")

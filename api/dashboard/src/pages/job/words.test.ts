@@ -6,9 +6,9 @@ import { kindWords, metricWord, notElastic, otherMetrics } from "./words";
 describe("a gang", () => {
   const gang = job(1, { kind: "gang", framework: "distPyTorch", processes: 3, max_workers: 3, slots: 3 });
 
-  it("is named by its framework, as an elastic job is by what it is written for", () => {
+  it("is named by its framework, as an elastic job is: PyTorch is another one than edtPyTorch", () => {
     expect(kindWords(gang)).toBe("distPyTorch gang");
-    expect(kindWords(job(1))).toBe("PyTorch job");
+    expect(kindWords(job(1))).toBe("edtPyTorch job");
   });
 
   it("is said not to be elastic, and when it starts", () => {
@@ -17,6 +17,13 @@ describe("a gang", () => {
     const waiting = { ...gang, slots: 0, state: "PENDING_CRD_SCHEDULER" as const };
     expect(notElastic(waiting)).toBe("This job is not elastic: it starts when 3 slots are free at once, and keeps them.");
     expect(notElastic({ ...waiting, max_workers: 1 })).toContain("when 1 slot is free at once");
+  });
+
+  it("is said to have kept its slots once it is over, or never to have started", () => {
+    const over = { ...gang, slots: 0, state: "ERROR" as const };
+    expect(notElastic({ ...over, attempts: 1 })).toBe("This job is not elastic: its 3 processes started together and kept their slots.");
+    expect(notElastic({ ...over, attempts: 1, processes: 1, max_workers: 1 })).toBe("This job is not elastic: its process kept its slot.");
+    expect(notElastic({ ...over, attempts: 0 })).toBe("This job is not elastic: it needed 3 slots at once, and never started.");
   });
 });
 

@@ -3,25 +3,20 @@
 import { isOver, type Job } from "../../api/types";
 import { plural } from "../../components/format";
 
-/** "edtPyTorch" as people say it. */
-export function frameworkWord(framework: string): string {
-  const word = framework.replace(/^edt/i, "") || framework;
-  return word === "Tensorflow" ? "TensorFlow" : word;
-}
-
-/** The kind and the framework of a job, as a noun: "PyTorch job", "distPyTorch gang". */
+/** The kind and the framework of a job, as a noun: "edtPyTorch job", "PyTorch gang". */
 export function kindWords(job: Pick<Job, "kind" | "framework">): string {
-  return job.kind === "gang" ? `${job.framework} gang` : `${frameworkWord(job.framework)} job`;
+  return `${job.framework} ${job.kind === "gang" ? "gang" : "job"}`;
 }
 
 /** What it means for a job that it is a gang. */
-export function notElastic(job: Pick<Job, "processes" | "max_workers" | "slots" | "state">): string {
-  const processes = plural(job.processes ?? 0, "process", "processes");
-  if (job.slots > 0 || isOver(job.state)) {
+export function notElastic(job: Pick<Job, "processes" | "max_workers" | "slots" | "state" | "attempts">): string {
+  const over = isOver(job.state);
+  if (job.slots > 0 || (over && job.attempts > 0)) {
     return job.processes === 1
-      ? `This job is not elastic: its process keeps ${job.max_workers === 1 ? "its slot" : `its ${job.max_workers} slots`}.`
-      : `This job is not elastic: its ${processes} started together and keep their slots.`;
+      ? `This job is not elastic: its process ${over ? "kept" : "keeps"} ${job.max_workers === 1 ? "its slot" : `its ${job.max_workers} slots`}.`
+      : `This job is not elastic: its ${plural(job.processes ?? 0, "process", "processes")} started together and ${over ? "kept" : "keep"} their slots.`;
   }
+  if (over) return `This job is not elastic: it needed ${plural(job.max_workers, "slot")} at once, and never started.`;
   return `This job is not elastic: it starts when ${plural(job.max_workers, "slot")} are free at once, and keeps them.`.replace("1 slot are", "1 slot is");
 }
 

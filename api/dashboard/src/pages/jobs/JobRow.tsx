@@ -13,7 +13,6 @@ import { ProgressBar } from "../../components/ProgressBar";
 import { Ago, Lasting } from "../../components/Time";
 import { Workers } from "../../components/Workers";
 import type { AskAboutJob } from "../job/actions";
-import { frameworkWord } from "../job/words";
 import styles from "./JobsTable.module.css";
 
 export const JobRow = memo(function JobRow({
@@ -51,13 +50,13 @@ export const JobRow = memo(function JobRow({
         <span className={styles.id}>
           <i className={`job-swatch ${jobClass(job.id)}`} aria-hidden />
           <Link to={path}>{job.id}</Link>
+        </span>
+        <span className={styles.name} title={job.app_name}>
           {job.kind === "gang" && (
             <span className={styles.kind} title="A gang: it is not elastic">
               gang
             </span>
           )}
-        </span>
-        <span className={styles.name} title={job.app_name}>
           {job.app_name}
         </span>
       </th>
@@ -83,7 +82,7 @@ export const JobRow = memo(function JobRow({
         </td>
       )}
       <td className={styles.framework} title={job.framework}>
-        {job.kind === "gang" ? job.framework : frameworkWord(job.framework)}
+        {job.framework}
       </td>
       <td className={styles.created}>
         <Ago at={job.created_at} />

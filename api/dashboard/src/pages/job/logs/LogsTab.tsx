@@ -17,6 +17,7 @@ import { toast } from "../../../components/toasts";
 import { type Followed, useLog, wholeLog } from "./follow";
 import { LogLines } from "./LogLines";
 import styles from "./Logs.module.css";
+import { failedRank } from "./ranks";
 import { RankStreams } from "./RankStreams";
 import { matching, startOf } from "./tail";
 
@@ -24,11 +25,12 @@ const MAIN: Readonly<Record<string, string>> = { elog: "Logger", out: "Output", 
 
 /**
  * The file to show where the address names none: the first of the driver's, or of a gang's rank 0, that holds anything;
- * of a job that failed, why.
+ * of a job that failed, why, and of a gang what the rank wrote that failed.
  */
 function firstWritten(files: readonly LogFile[] | undefined, job: Job): string | null {
   const written = (name: string) => files?.some((file) => file.stream === name && file.bytes > 0);
-  const names = job.kind === "gang" ? ["rank-0.out", "rank-0.err", "elog"] : ["elog", "out", "err"];
+  const rank = failedRank(job) ?? 0;
+  const names = job.kind === "gang" ? [`rank-${rank}.out`, `rank-${rank}.err`, "elog"] : ["elog", "out", "err"];
   return (job.state === "ERROR" ? [...names].sort((one, other) => Number(other.includes("err")) - Number(one.includes("err"))) : names).find(written) ?? null;
 }
 

@@ -8,6 +8,12 @@ export function rankOf(stream: string): { readonly rank: number; readonly kind: 
   return found ? { rank: Number(found[1]), kind: found[2] as "out" | "err" } : null;
 }
 
+/** The rank of a gang whose end its message tells; null: the message is of none. */
+export function failedRank(job: Pick<Job, "kind" | "message">): number | null {
+  const found = job.kind === "gang" ? /^rank (\d+)\b/.exec(job.message ?? "") : null;
+  return found ? Number(found[1]) : null;
+}
+
 /** The ranks that one may choose: all that the job has, and any that has written. */
 export function ranksOf(job: Pick<Job, "processes">, files: readonly Pick<LogFile, "stream">[]): readonly number[] {
   const written = files.flatMap((file) => rankOf(file.stream)?.rank ?? []);

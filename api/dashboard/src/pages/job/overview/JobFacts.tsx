@@ -8,7 +8,6 @@ import { CopyButton } from "../../../components/CopyButton";
 import { count, plural } from "../../../components/format";
 import { Facts } from "../../../components/Panel";
 import { Time } from "../../../components/Time";
-import { frameworkWord } from "../words";
 import styles from "./Overview.module.css";
 
 export function JobFacts({ job }: { readonly job: Job }) {
@@ -16,7 +15,7 @@ export function JobFacts({ job }: { readonly job: Job }) {
     <Facts
       facts={[
         ["Owner", job.owner_removed ? `${job.owner}, removed` : job.owner],
-        ["Framework", job.kind === "gang" ? job.framework : frameworkWord(job.framework)],
+        ["Framework", job.framework],
         ["Kind", job.kind === "gang" ? `Gang of ${plural(job.processes ?? 0, "process", "processes")}, not elastic` : "Elastic"],
         ["Slots", slots(job)],
         job.kind === "gang" && job.worker_device_num > 1 ? ["Workers", `${job.num_worker} of ${job.worker_device_num} slots, each on one node`] : null,

@@ -38,6 +38,11 @@ describe("what is said on top of a job's page", () => {
     expect(shown({ state: "ERROR", message: "ValueError: no data" })).toMatch(/role="alert"[^]*The job failed[^]*ValueError: no data/);
   });
 
+  it("is, of a gang, which rank failed, with a link to what that rank wrote", () => {
+    const page = shown({ kind: "gang", processes: 3, state: "ERROR", message: "rank 2: ValueError: no data" });
+    expect(page).toMatch(/logs\?stream=rank-2\.err"[^]*What rank 2 wrote to standard error/);
+  });
+
   it("is what is to be known of the submission, such as a misspelt option", () => {
     expect(shown({ remark: "--numWorkers went to the script" })).toMatch(/About the submission[^]*--numWorkers went to the script/);
     expect(shown({})).not.toContain("About the submission");

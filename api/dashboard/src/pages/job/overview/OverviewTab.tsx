@@ -10,6 +10,7 @@ import { sentence } from "../../../components/format";
 import { Panel } from "../../../components/Panel";
 import { ProblemNote } from "../../../components/ProblemNote";
 import { Skeleton } from "../../../components/Skeleton";
+import { failedRank } from "../logs/ranks";
 import { JobFacts } from "./JobFacts";
 import { History } from "./History";
 import styles from "./Overview.module.css";
@@ -97,13 +98,18 @@ function Remark({ job }: { readonly job: Job }) {
     );
   }
   const failed = job.state === "ERROR";
+  const rank = failedRank(job);
   return (
     <div className={styles.remark} data-tone={failed ? "bad" : "calm"} {...(failed && { role: "alert" })}>
       <TriangleAlert size={18} aria-hidden />
       <div>
         <strong>{failed ? "The job failed" : isOver(job.state) ? "How it ended" : "Its last attempt ended"}</strong>
         <p className={styles.message}>{job.message}</p>
-        {failed && <Link to={`/jobs/${job.id}/logs?stream=err`}>What it wrote to standard error</Link>}
+        {failed && (
+          <Link to={`/jobs/${job.id}/logs?stream=${rank === null ? "err" : `rank-${rank}.err`}`}>
+            What {rank === null ? "it" : `rank ${rank}`} wrote to standard error
+          </Link>
+        )}
       </div>
     </div>
   );

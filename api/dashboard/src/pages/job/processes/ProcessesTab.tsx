@@ -37,7 +37,7 @@ export function ProcessesTab({ job }: { readonly job: Job }) {
           <table aria-label="Processes" className={styles.table}>
             <thead>
               <tr>
-                {["Rank", "State", "Node", "Slots", "Started", "Ran for", "Log"].map((title) => (
+                {["Rank", "State", "Node", "Slot numbers", "Started", "Ran for", "Log"].map((title) => (
                   <th key={title} scope="col">
                     {title}
                   </th>

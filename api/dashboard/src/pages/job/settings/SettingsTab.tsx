@@ -8,7 +8,6 @@ import { Command } from "../../../components/Command";
 import { CopyButton } from "../../../components/CopyButton";
 import { Facts, Panel } from "../../../components/Panel";
 import { Tabs } from "../../../components/Tabs";
-import { frameworkWord } from "../words";
 import { asCurl, asEdt, option, submitted } from "./commands";
 import styles from "./Settings.module.css";
 
@@ -27,7 +26,7 @@ export function SettingsTab({ job }: { readonly job: Job }) {
               ["Main script", <code key="m">{option(parsed, "--model-main") ?? "–"}</code>],
               folder === undefined ? null : ["Folder", <code key="f">{folder}</code>],
               ["Arguments", parsed.own.length > 0 ? <Words key="a" words={parsed.own} /> : <span className="quiet">none</span>],
-              ["Framework", job.kind === "gang" ? `${job.framework}, not elastic` : `${frameworkWord(job.framework)} (${job.framework})`],
+              ["Framework", `${job.framework}, ${job.kind === "gang" ? "not elastic" : "elastic"}`],
               ["Image", job.image === null ? <span className="quiet">the platform’s</span> : <code>{job.image}</code>],
               ["Variables", parsed.environment.length > 0 ? <Words key="v" words={parsed.environment} /> : <span className="quiet">none</span>],
               data === undefined ? null : ["Data", <code key="d">{data}</code>],
