@@ -37,6 +37,11 @@ class TestRule:
     ) -> None:
         assert (why_not_again(raised, before, 0, 3) is None) is again
 
+    @pytest.mark.parametrize(("restarts", "words"), [(1, "once"), (2, "2 times")])
+    def test_it_is_said_how_often_it_was_started_again(self, restarts: int, words: str) -> None:
+        why = f"it was started again {words}, as often as --maxRestarts allows"
+        assert why_not_again(Raised("x", 1), None, restarts, restarts) == why
+
     def test_without_max_restarts_there_is_nothing_to_explain(self) -> None:
         assert why_not_again(Raised("x", 1), None, 0, 0) == ""
 

@@ -125,7 +125,8 @@ def why_not_again(raised: Raised, before: Raised | None, restarts: int, most: in
         where = "before its first step" if raised.step is None else f"at step {raised.step}"
         return f"the same exception {where} as the time before, so it was not started again"
     if restarts >= most:
-        return f"it was started again {restarts} times, as often as --maxRestarts allows"
+        times = "once" if restarts == 1 else f"{restarts} times"
+        return f"it was started again {times}, as often as --maxRestarts allows"
     return None
 
 
