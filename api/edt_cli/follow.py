@@ -42,9 +42,9 @@ _SHOWN_OTHERWISE = frozenset({"state", "waiting", "checkpointed", "engines-known
 
 def other_ranks(job: Job) -> str:
     """Return how to see the other processes of a gang whose rank 0 was shown: first of the one that failed, if its
-    message names one. Empty: there are no others.
+    message names one. Empty: there are no others, or none has been started.
     """
-    if job.processes is None or job.processes < 2:
+    if job.processes is None or job.processes < 2 or not job.attempts:
         return ""
     failed = _FAILED.match(job.message or "")
     other = int(failed[1]) if failed else 0

@@ -12,8 +12,10 @@ import pytest
 
 from edt_api.access import tokens
 from edt_contract.gang import Processes, Rendezvous
+from edt_scheduler.decide.reconcile import look
 from edt_scheduler.operations import accounts, execs
 from edt_scheduler.views import JobView
+from support.puppets import Puppet
 from support.served_api import ServedApi, served
 from support.typed import Done, edt
 
@@ -163,6 +165,13 @@ def test_logs_without_a_rank_say_whose_they_are_and_a_rank_that_a_job_does_not_h
     api: ServedApi, tmp_path: Path
 ) -> None:
     gang = api.submit(args="--exec-start distPyTorch --numWorker 3 --model-main main.py")
+    done = typed(api, tmp_path, "logs", gang.exec_id)
+    assert (done.stdout, done.stderr) == ("", "")
+    node = Puppet(api.platform, name="n1", slots=16).join()
+    node.peers = [node]
+    for _ in range(3):
+        look(api.platform)
+        node.obey()
     (gang.log_dir / "rank-0.out").write_text("this is rank 0\n")
     (gang.log_dir / "rank-2.out").write_text("this is rank 2\n")
     done = typed(api, tmp_path, "logs", gang.exec_id)
