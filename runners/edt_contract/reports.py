@@ -43,6 +43,8 @@ LATEST = 253_402_300_799.0
 _NOTHING = object()
 _NAME_BYTES = 64
 _MOST_ALLOCATIONS = 256
+_MOST_PORTS = 1 + 1024
+"""One port for a gang, and one for each slot of a node with as many slots as the API accepts."""
 _ESCAPED = 3
 """Most bytes that clean text takes as JSON for each byte that it has in UTF-8."""
 
@@ -195,7 +197,7 @@ def _fit_allocations(value: Any) -> Any:
 
 
 def _fit_ports(value: Any) -> Any:
-    if not isinstance(value, list | tuple) or not 0 < len(value) <= _MOST_ALLOCATIONS + 1:
+    if not isinstance(value, list | tuple) or not 0 < len(value) <= _MOST_PORTS:
         return _NOTHING
     return list(value) if all(_PORT.fit(port) is not _NOTHING for port in value) else _NOTHING
 
@@ -209,7 +211,7 @@ _ALLOCATION = _whole(1)
 _ALLOCATIONS = Field(18 * _MOST_ALLOCATIONS + 2, _fit_allocations)
 """A list of allocations; of more than ``_MOST_ALLOCATIONS`` the first ones are kept."""
 _PORT = _whole(1, 65535)
-_PORTS = Field(6 * (_MOST_ALLOCATIONS + 1) + 2, _fit_ports)
+_PORTS = Field(6 * _MOST_PORTS + 2, _fit_ports)
 """A list of ports. It is refused whole if one of them is no port, or if there are more than a node has slots."""
 _EXIT = Field(16, _fit_exit)
 """An ``ExitKind``. Any other value becomes LOST, after which the platform only tries again."""

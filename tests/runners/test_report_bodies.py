@@ -81,6 +81,12 @@ def test_the_longest_texts_and_lists_are_cut_to_what_is_said():
     assert named is not None and len(named["lost"]) == 253
 
 
+def test_a_gang_that_holds_all_slots_of_the_largest_node_can_say_its_ports():
+    ports = [*range(65535 - 1024, 65536)]  # one for the gang, and one for each of the 1024 slots that the API accepts
+    assert fit(ReportKind.PORTS_RESERVED, {"ports": ports}) == Fitted({"ports": ports})
+    assert fit(ReportKind.PORTS_RESERVED, {"ports": [1, *ports]}).body is None
+
+
 def test_a_diverged_loss_is_no_reason_to_drop_a_report():
     body = {"step": 1, "loss": None, "metrics": {"loss": math.nan, "accuracy": 0.5}}
     assert fit(ReportKind.PROGRESS, body).body == {**body, "metrics": {"loss": None, "accuracy": 0.5}}
