@@ -183,6 +183,15 @@ class TestFinish:
         view = sqlite_stage.job(job)
         assert (view.engines, view.progress, view.workers) == (None, {}, 2)
 
+    def test_its_history_says_when_its_logs_cannot_be_written(self, sqlite_stage: Stage) -> None:
+        job, (only,) = running(sqlite_stage, 2)
+        only.report((job, 1), ReportKind.STORAGE, place="logs", error="No space left on device")
+        only.report((job, 1), ReportKind.STORAGE, place="logs", seconds=7.0)
+        assert messages(sqlite_stage, job, "storage") == [
+            "logs: cannot be written on n1 (No space left on device); the job goes on",
+            "logs: can be written again on n1, after 7 s",
+        ]
+
     def test_its_history_names_its_nodes(self, sqlite_stage: Stage) -> None:
         job, _ = running(sqlite_stage, 2, 2)
         assert messages(sqlite_stage, job, "state")[-1] == "attempt 1 runs on n1 and n2"

@@ -49,7 +49,7 @@ def take(tx: Connection, node: Row[Any], job_id: int, report: Report, now: float
     when = fit_time(report.time, now)
     report = replace(report, body=fitted.body, time=when if when < now + _CLOCKS_APART_SECONDS else now)
     context = Context(tx, node, jobs.get(tx, job_id), attempts.get(tx, job_id, report.fence), report, now)
-    if context.attempt.gang and BODIES[report.kind].of_training:
+    if context.attempt.gang and BODIES[report.kind].of_training and report.kind is not ReportKind.STORAGE:
         log.info("%s/%d: %s ignored: the job is a gang", report.job, report.fence, report.kind)
     elif report.kind in _OF_PROCESSES:
         _OF_PROCESSES[report.kind](context)

@@ -151,11 +151,12 @@ def replicas_compared(context: Context) -> None:
 
 
 def storage(context: Context) -> None:
-    """A folder of the job cannot be written, or can be written again. The training goes on."""
+    """A folder of the job cannot be written, or can be written again. The training, or the gang, goes on."""
     place, error, seconds = context.text("place") or "a place", context.text("error"), context.body.get("seconds")
     if error:
+        what = "the job" if context.attempt.gang else "the training"
         context.record(
-            f"{place}: cannot be written on {context.node.name} ({error}); the training goes on", dict(context.body)
+            f"{place}: cannot be written on {context.node.name} ({error}); {what} goes on", dict(context.body)
         )
         return
     after = f", after {seconds:.0f} s" if seconds is not None else ""
