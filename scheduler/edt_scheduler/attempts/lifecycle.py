@@ -35,6 +35,8 @@ class End:
     """The step at which the script raised."""
 
 
+_BY_ITSELF = frozenset({ExitKind.LEFT, ExitKind.PULL_FAILED})
+"""Ends after which a job starts again, and which are no losses if the platform has asked for them."""
 _NOT_ELASTIC = (
     "it used one slot, though it may have more: its script trained in a loop of its own. "
     "FabricModel.train or runai.elastic make a training elastic"
@@ -162,7 +164,9 @@ def _move_on(tx: Connection, job: Row[Any], attempt: Row[Any], end: End, now: fl
     stop_requested, kind, message = job.stop_requested_at is not None, end.kind, end.message
     values: dict[str, Any] = {"workers": 0}
     again, times = False, 0
-    if kind is ExitKind.LOST:
+    # An elastic attempt goes on without a part that left by itself. Of a gang the whole attempt is lost with it.
+    lost = kind is ExitKind.LOST or (attempt.gang and attempt.kind is not None and kind in _BY_ITSELF)
+    if lost:
         # A gang tells of no checkpoint that ended a series of losses, so the time between them does.
         ran = now - (attempt.started_at or now)
         times = values["losses"] = 1 if attempt.gang and ran > LOSSES_APART_SECONDS else job.losses + 1
@@ -180,7 +184,7 @@ def _move_on(tx: Connection, job: Row[Any], attempt: Row[Any], end: End, now: fl
     one_slot = job.engines is None and not attempt.gang
     if after is JobState.FINISHED and one_slot and job.num_worker * job.worker_device_num > 1:
         message = message or _NOT_ELASTIC
-    wait = backoff_seconds(kind, times)
+    wait = backoff_seconds(ExitKind.LOST if lost else kind, times)
     values["not_before"] = now + wait if wait else None
     # The message is about the last attempt; earlier losses are in the history. A user who stopped the job knows why.
     values["message"] = None if after is JobState.KILLED and kind is ExitKind.LEFT else message or None
