@@ -87,6 +87,20 @@ class TestWhatNodesAreTold:
             assert (item.desired.coordinator, item.desired.ports) == (None, ())
             assert item.spec.environ["HOROVOD_CYCLE_TIME"] == "1"
 
+    def test_the_list_of_its_processes_numbers_them_as_they_were_told_whatever_the_language_of_the_database(
+        self, stage: Stage
+    ) -> None:
+        for name, slots in (("head", 2), ("gpu1", 1), ("gpu-2", 1), ("GPU3", 1)):
+            stage.node(name, slots=slots)
+        job = submit(stage, 5)
+        stage.settle()
+        gang = gang_of(told(stage.puppets[0], job))
+        assert [part.node for part in gang.nodes] == ["head", "GPU3", "gpu-2", "gpu1"]
+        (listed_processes,) = history.processes(stage.platform, [stage.job(job)]).values()
+        ranks = [(process.rank, process.held.allocation, process.held.node) for process in listed_processes.engines]
+        each = [(number, part.node) for part in gang.nodes for number in part.allocations]
+        assert ranks == [(rank, number, node) for rank, (number, node) in enumerate(each)]
+
     def test_they_hear_the_ports_when_the_last_node_has_told_its_own(self, stage: Stage) -> None:
         job, (first, second) = placed(stage, 2, 2)
         for node, ports in ((second, [7, 8, 9]), (first, [4, 5, 6])):
@@ -394,7 +408,28 @@ class TestLeaving:
         second.end((job, 1), ExitKind.LEFT, message="its node let it go")
         assert told(first, job).desired.stop
         stage.settle()
+        stage.clock.pass_(1)
+        stage.settle()
         assert (stage.job(job).state, stage.job(job).fence, stage.job(job).restarts) == (JobState.RUNNING, 2, 0)
+
+    @pytest.mark.parametrize("kind", [ExitKind.LEFT, ExitKind.PULL_FAILED])
+    def test_one_that_does_so_again_and_again_is_waited_for_longer_and_longer(
+        self, sqlite_stage: Stage, kind: ExitKind
+    ) -> None:
+        job, (only,) = running(sqlite_stage, 2)
+        for fence, wait in ((1, 1), (2, 2), (3, 4)):
+            only.end((job, fence), kind)
+            sqlite_stage.clock.pass_(wait - 0.5)
+            sqlite_stage.settle()
+            assert sqlite_stage.job(job).fence == fence
+            sqlite_stage.clock.pass_(0.5)
+            sqlite_stage.settle()
+            assert sqlite_stage.job(job).fence == fence + 1
+        fleet.drain(sqlite_stage.platform, "n1")
+        sqlite_stage.settle()
+        fleet.uncordon(sqlite_stage.platform, "n1")
+        sqlite_stage.settle()
+        assert sqlite_stage.job(job).fence == 5, "who is asked to leave need not wait"
 
     def test_a_stop_ends_it_as_killed_whatever_its_processes_say(self, stage: Stage) -> None:
         job, (first, second) = running(stage, 2, 2, max_restarts=3)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, case, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
 
 from edt_contract.reports import ExitKind
 from edt_scheduler.store import queries
@@ -191,19 +191,19 @@ def started_of(tx: Connection, job_ids: Collection[int]) -> list[Row[Any]]:
 def of_newest_attempt(tx: Connection, job_ids: Collection[int]) -> list[Row[Any]]:
     """All allocations of each job's newest attempt, in the order of a gang's ranks, with the node's name and ``host``.
 
-    The head node's come first, then those of the other nodes by name. Those of a node are sorted by number.
+    The head node's come first, then those of the other nodes by name. Those of a node are sorted by number. Names are
+    sorted by code points, as in ``attempts.specs``, whatever the language of a PostgreSQL database is.
     """
     newest = and_(allocations.c.job_id == jobs.c.id, allocations.c.fence == jobs.c.fence)
     attempt = and_(attempts.c.job_id == jobs.c.id, attempts.c.fence == jobs.c.fence)
     query = (
-        select(allocations, nodes.c.name.label("node"), nodes.c.host)
+        select(allocations, nodes.c.name.label("node"), nodes.c.host, attempts.c.head_node_id)
         .join_from(allocations, jobs, newest)
         .join(attempts, attempt)
         .join(nodes, nodes.c.id == allocations.c.node_id)
     )
-    elsewhere = case((allocations.c.node_id == attempts.c.head_node_id, 0), else_=1)
-    order = (allocations.c.job_id, elsewhere, nodes.c.name, allocations.c.id)
-    return rows_of(tx, query.order_by(*order), allocations.c.job_id, job_ids)
+    found = rows_of(tx, query, allocations.c.job_id, job_ids)
+    return sorted(found, key=lambda row: (row.job_id, row.node_id != row.head_node_id, row.node, row.id))
 
 
 def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
