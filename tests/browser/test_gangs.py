@@ -109,6 +109,15 @@ def test_the_timeline_and_the_nodes_mark_its_slots(ana: Visitor) -> None:
     expect(ana.page.locator("li[data-kind='gang']")).to_have_count(3)
 
 
+def test_the_catalogue_shows_the_lines_of_a_command_apart(ana: Visitor, api: ServedApi) -> None:
+    entry = {"name": "two-lines", "command": ["sh", "-c", "echo one\necho two", "{main}"]}
+    api.client("admin").post("/api/v1/frameworks", json=entry).raise_for_status()
+    ana.open("/frameworks")
+    command = ana.page.locator("tr[data-framework='two-lines'] code")
+    expect(command).to_be_visible()
+    assert command.inner_text().splitlines() == ["sh -c 'echo one", "echo two' {main}"]
+
+
 def test_a_command_is_submitted_for_a_framework_of_the_catalogue(ana: Visitor, api: ServedApi) -> None:
     page = ana.page
     ana.open("/submit")
