@@ -6,6 +6,7 @@ A child never waits for its log, and never gets an error from a full disk.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import selectors
@@ -15,6 +16,8 @@ from pathlib import Path
 from edt_contract.durable import PatientLog
 from edt_runner import environment
 from edt_runner.supervisor import users
+
+_READ_BYTES = 1 << 18
 
 
 class LogPipe:
@@ -40,7 +43,7 @@ class LogPipe:
     def pump(self) -> bool:
         """Move the output that has arrived into the log; returns False at the end of the stream."""
         try:
-            data = os.read(self.reader, 1 << 18)
+            data = os.read(self.reader, _READ_BYTES)
         except BlockingIOError:
             return True
         if not data:
@@ -52,9 +55,10 @@ class LogPipe:
 
     def drain(self) -> None:
         """Move the remaining output into the log, and close pipe and log. Call this when the child is gone. It does not
-        wait for processes that the child has started and that still hold the pipe."""
-        while select.select([self.reader], [], [], 0)[0] and self.pump():
-            pass
+        wait for processes that the child has started and that still hold the pipe, also if they write without end."""
+        for _ in range(0, fcntl.fcntl(self.reader, fcntl.F_GETPIPE_SZ), _READ_BYTES):
+            if not (select.select([self.reader], [], [], 0)[0] and self.pump()):
+                break
         os.close(self.reader)
         self.log.close()
 
