@@ -2,13 +2,82 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from edt_contract import processes
 from edt_runner.rsh import client, wire
 from edt_runner.rsh.wire import Kind, WireError
+from support.waiting import until
+
+SERVER = """
+import os, socket, sys
+from edt_runner.rsh import server
+from edt_contract import processes
+processes.adopt_orphans()  # as the supervisor
+server._MOST_UNPROVED = 4
+if os.fork() == 0:
+    server.serve(socket.socket(fileno=int(sys.argv[1])), "key", os.environ, ".")
+    os._exit(0)
+os.wait()
+"""
+
+
+class Server:
+    """A server of ``edt-rsh`` in processes of its own, in the folder ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.port = listener.getsockname()[1]
+        with listener:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", SERVER, str(listener.fileno())], cwd=folder, pass_fds=[listener.fileno()]
+            )
+        [self.pid] = until(lambda: processes.descendants(self._process.pid), 30, "the server")
+
+    def connect(self) -> socket.socket:
+        """A connection that has proved nothing."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+
+    def command(self, line: str) -> socket.socket:
+        """A connection over which a command runs."""
+        sock = self.connect()
+        wire.prove(sock, "key", server=False, until=time.monotonic() + 30)
+        wire.send(sock, Kind.COMMAND, line.encode())
+        sock.settimeout(30)
+        return sock
+
+    def handlers(self) -> int:
+        """Number of its processes that handle connections."""
+        return sum(_parent(pid) == self.pid for pid in processes.descendants(self.pid))
+
+    def close(self) -> None:
+        for pid in [*processes.descendants(self._process.pid), self._process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def _parent(pid: int) -> int:
+    fields = processes.stat_fields(pid)
+    return int(fields[1]) if fields else 0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    started = Server(tmp_path)
+    yield started
+    started.close()
 
 
 @pytest.mark.parametrize(
@@ -47,9 +116,8 @@ def both_prove(key_of_server: str, key_of_client: str) -> list[str]:
 
     def side(sock: socket.socket, key: str, *, server: bool) -> None:
         with sock:
-            sock.settimeout(10)
             try:
-                wire.prove(sock, key, server=server)
+                wire.prove(sock, key, server=server, until=time.monotonic() + 10)
                 accepted.append("server" if server else "client")
             except (WireError, OSError):
                 pass
@@ -80,7 +148,7 @@ def test_a_proof_of_one_side_is_none_of_the_other() -> None:
         thread = threading.Thread(target=echo)
         thread.start()
         with pytest.raises(WireError, match="key"):
-            wire.prove(ours, "key", server=False)
+            wire.prove(ours, "key", server=False, until=time.monotonic() + 10)
         thread.join(10)
 
 
@@ -100,3 +168,37 @@ def test_frames_arrive_whole() -> None:
         wire.send(theirs, Kind.OUTPUT, b"x" * 1000)
         wire.send(theirs, Kind.EXITED, b"0")
         assert [wire.receive(ours), wire.receive(ours)] == [(Kind.OUTPUT, b"x" * 1000), (Kind.EXITED, b"0")]
+
+
+def test_who_sends_slowly_does_not_get_more_time_to_prove_the_key() -> None:
+    ours, theirs = socket.socketpair()
+    done = threading.Event()
+
+    def trickle() -> None:
+        while not done.wait(0.05):
+            theirs.sendall(b"x")
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    began = time.monotonic()
+    with ours, theirs, pytest.raises(OSError, match=r"in time|timed out"):
+        try:
+            wire.prove(ours, "key", server=True, until=began + 0.5)
+        finally:
+            done.set()
+            thread.join(10)
+    assert time.monotonic() - began < 1.4, "32 bytes would take 1.6 s"
+
+
+def test_strangers_get_few_processes_and_do_not_limit_who_knows_the_key(server: Server) -> None:
+    with contextlib.ExitStack() as stack:
+        commands = [stack.enter_context(server.command("sleep 600")) for _ in range(6)]
+        until(lambda: server.handlers() == len(commands), 30, "more commands than strangers get processes")
+        strangers = [stack.enter_context(server.connect()) for _ in range(10)]
+        until(lambda: server.handlers() == len(commands) + 4, 30, "four strangers are handled")
+        time.sleep(0.2)
+        assert server.handlers() == len(commands) + 4
+        for stranger in strangers:
+            stranger.close()
+        with server.command("exit 3") as sock:
+            assert wire.receive(sock, time.monotonic() + 30) == (Kind.EXITED, b"3")

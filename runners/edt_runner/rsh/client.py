@@ -19,6 +19,8 @@ from edt_runner.rsh.wire import Kind, WireError
 
 _CONNECT_SECONDS = 30.0
 _AGAIN_SECONDS = 0.1
+_PROVE_SECONDS = 60.0
+"""The server lets connections wait while it has too many that have not proved the key."""
 _FAILED = 255
 _WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
 """Options of ssh that take a value."""
@@ -36,7 +38,7 @@ def main() -> int:
     try:
         with _connect(host, port) as sock:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            wire.prove(sock, key, server=False)
+            wire.prove(sock, key, server=False, until=time.monotonic() + _PROVE_SECONDS)
             sock.settimeout(None)
             wire.send(sock, Kind.COMMAND, "\0".join(words).encode("utf-8", "surrogateescape"))
             return _pass_on(sock)

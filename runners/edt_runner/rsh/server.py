@@ -2,6 +2,9 @@
 
 A process of its own handles each connection: it runs one command as the leader of a new session. When the connection
 ends first, the command and all processes of its group are ended.
+
+Whoever reaches the port can connect. So the server handles only some connections at once that have not proved the key,
+and each for a limited time. Further ones wait in the system's queue of the listening socket.
 """
 
 from __future__ import annotations
@@ -9,19 +12,24 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import selectors
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
+from typing import NoReturn
 
 from edt_contract import processes
 from edt_runner.rsh import wire
 from edt_runner.rsh.wire import Kind, WireError
 
 _PROVE_SECONDS = 20.0
+"""Seconds that a connection has to prove the key and to name its command."""
+_MOST_UNPROVED = 64
+"""Most connections that are handled while they have not proved the key."""
 _END_SECONDS = 5.0
 """Seconds from SIGTERM to SIGKILL for a command whose connection has ended."""
 _MPI_FOLDER = "OMPI_MCA_orte_tmpdir_base"
@@ -48,24 +56,57 @@ def serve(listener: socket.socket, key: str, environ: Mapping[str, str], folder:
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    listener.setblocking(False)  # a client may be gone before its connection is accepted
     handlers: set[int] = set()
-    while handlers or not asked:
-        listening = [] if asked else [listener.fileno()]
-        ready, _, _ = select.select([reader, *listening], [], [])
-        if reader in ready:
-            os.read(reader, 4096)
-            handlers -= {pid for pid, _ in processes.ended_children()}
-        if listener.fileno() in ready:
-            handlers.add(_fork_handler(listener, key, environ, folder))
+    unproved: set[int] = set()
+    with selectors.PollSelector() as selector:
+        selector.register(reader, selectors.EVENT_READ)
+        while handlers or not asked:
+            accepts = not asked and len(unproved) < _MOST_UNPROVED
+            if accepts and listener not in selector.get_map():
+                selector.register(listener, selectors.EVENT_READ)
+            elif not accepts and listener in selector.get_map():
+                selector.unregister(listener)
+            for ready in [each.fd for each, _ in selector.select()]:
+                if ready == reader:
+                    os.read(reader, 4096)
+                    handlers -= {pid for pid, _ in processes.ended_children()}
+                elif ready == listener.fileno():
+                    with contextlib.suppress(OSError):  # the client is gone, or there is no room for a process
+                        pid, proving = _fork_handler(listener, key, environ, folder)
+                        handlers.add(pid)
+                        unproved.add(proving)
+                        selector.register(proving, selectors.EVENT_READ)
+                else:
+                    selector.unregister(ready)
+                    unproved.remove(ready)
+                    os.close(ready)
 
 
-def _fork_handler(listener: socket.socket, key: str, environ: Mapping[str, str], folder: str) -> int:
+def _fork_handler(listener: socket.socket, key: str, environ: Mapping[str, str], folder: str) -> tuple[int, int]:
+    """Fork a process that handles the next connection. Returns its pid and the read end of a pipe, whose other end the
+    process closes as soon as the client has proved the key.
+
+    Raises:
+        OSError: there is no connection any more, or the system has no room for a process.
+    """
     sock, _ = listener.accept()
-    parent = os.getpid()
-    pid = os.fork()
-    if pid:
-        sock.close()
-        return pid
+    with sock:
+        reader, writer = os.pipe()
+        try:
+            parent = os.getpid()
+            pid = os.fork()
+            if pid == 0:
+                _be_handler(parent, sock, listener, lambda: _handle(sock, key, environ, folder, writer))
+        except OSError:
+            os.close(reader)
+            raise
+        finally:
+            os.close(writer)
+    return pid, reader
+
+
+def _be_handler(parent: int, sock: socket.socket, listener: socket.socket, handle: Callable[[], None]) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGCHLD):
@@ -74,16 +115,17 @@ def _fork_handler(listener: socket.socket, key: str, environ: Mapping[str, str],
         os.setsid()  # SIGTERM for the server's group is not for the command: the launcher of the job ends it
         listener.close()
         with sock, contextlib.suppress(OSError, WireError):
-            _handle(sock, key, environ, folder)
+            handle()
     finally:
         os._exit(0)
 
 
-def _handle(sock: socket.socket, key: str, environ: Mapping[str, str], folder: str) -> None:
-    sock.settimeout(_PROVE_SECONDS)
+def _handle(sock: socket.socket, key: str, environ: Mapping[str, str], folder: str, proving: int) -> None:
+    until = time.monotonic() + _PROVE_SECONDS
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    wire.prove(sock, key, server=True)
-    kind, data = wire.receive(sock)
+    wire.prove(sock, key, server=True, until=until)
+    os.close(proving)
+    kind, data = wire.receive(sock, until)
     if kind is not Kind.COMMAND:
         raise WireError("no command")
     sock.settimeout(None)

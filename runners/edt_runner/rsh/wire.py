@@ -8,6 +8,7 @@ import hmac
 import secrets
 import socket
 import struct
+import time
 
 WORKERS_VARIABLE, KEY_VARIABLE = "EDT_RSH_WORKERS", "EDT_RSH_KEY"
 """Environment variables of the job's processes: ``name=host:port`` of each worker's server with spaces between them,
@@ -39,21 +40,23 @@ def key_of(token: str) -> str:
     return hmac.new(token.encode(), b"edt-rsh", hashlib.sha256).hexdigest()
 
 
-def prove(sock: socket.socket, key: str, *, server: bool) -> None:
+def prove(sock: socket.socket, key: str, *, server: bool, until: float) -> None:
     """Prove to the other side that this side knows the key, and let it do the same.
 
     Args:
-        sock: the connection, with a timeout.
+        sock: the connection.
         key: the gang's key.
         server: whether this side is the server. It proves its knowledge only after the client has.
+        until: monotonic seconds at which this gives up, however slowly the other side goes on sending.
 
     Raises:
         WireError: the other side does not know the key.
-        OSError: the connection broke.
+        OSError: the connection broke, or the time is over.
     """
     own = secrets.token_bytes(_NONCE_BYTES)
+    _limit(sock, until)
     sock.sendall(own)
-    others = receive_exactly(sock, _NONCE_BYTES)
+    others = receive_exactly(sock, _NONCE_BYTES, until)
     asked, answered = (own, others) if server else (others, own)
 
     def proof(side: bytes) -> bytes:
@@ -62,7 +65,7 @@ def prove(sock: socket.socket, key: str, *, server: bool) -> None:
     mine, theirs = (b"server", b"client") if server else (b"client", b"server")
     if not server:
         sock.sendall(proof(mine))
-    if not hmac.compare_digest(receive_exactly(sock, hashlib.sha256().digest_size), proof(theirs)):
+    if not hmac.compare_digest(receive_exactly(sock, hashlib.sha256().digest_size, until), proof(theirs)):
         raise WireError("the other side does not know the key of this job")
     if server:
         sock.sendall(proof(mine))
@@ -77,34 +80,51 @@ def send(sock: socket.socket, kind: Kind, data: bytes) -> None:
     sock.sendall(_HEAD.pack(kind, len(data)) + data)
 
 
-def receive(sock: socket.socket) -> tuple[Kind, bytes]:
+def receive(sock: socket.socket, until: float | None = None) -> tuple[Kind, bytes]:
     """Receive a frame.
+
+    Args:
+        sock: the connection.
+        until: monotonic seconds at which this gives up; None: never.
 
     Raises:
         WireError: the connection ended, or the other side sent something else.
-        OSError: the connection broke.
+        OSError: the connection broke, or the time is over.
     """
-    number, length = _HEAD.unpack(receive_exactly(sock, _HEAD.size))
+    number, length = _HEAD.unpack(receive_exactly(sock, _HEAD.size, until))
     if length > _MOST_BYTES:
         raise WireError(f"a frame of {length} bytes")
     try:
         kind = Kind(number)
     except ValueError:
         raise WireError(f"a frame of kind {number}") from None
-    return kind, receive_exactly(sock, length)
+    return kind, receive_exactly(sock, length, until)
 
 
-def receive_exactly(sock: socket.socket, count: int) -> bytes:
-    """Receive ``count`` bytes.
+def receive_exactly(sock: socket.socket, count: int, until: float | None = None) -> bytes:
+    """Receive ``count`` bytes. ``until``: monotonic seconds at which this gives up; None: never.
 
     Raises:
         WireError: the connection ended.
-        OSError: the connection broke.
+        OSError: the connection broke, or the time is over.
     """
     data = b""
     while len(data) < count:
+        _limit(sock, until)
         piece = sock.recv(count - len(data))
         if not piece:
             raise WireError("the connection ended")
         data += piece
     return data
+
+
+def _limit(sock: socket.socket, until: float | None) -> None:
+    """Let the next call wait until then at most. A timeout that stays the same would let a sender of single bytes go on
+    for ever."""
+    if until is None:
+        sock.settimeout(None)
+        return
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the other side did not prove in time that it knows the key of this job")
+    sock.settimeout(left)
