@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 from pathlib import Path
 
 import pytest
@@ -264,7 +265,8 @@ def test_a_report_of_another_job_is_not_passed_on_for_it(working_node):
 @pytest.mark.parametrize("what", ["a link", "a pipe", "a folder", "a line without end", "noise", "a link for all"])
 def test_whatever_a_job_makes_of_its_spool_other_jobs_are_served_and_it_ends(node, api, what):
     node.start()
-    node.runs(job="edt-1")
+    supervisor = node.runs(job="edt-1")
+    os.kill(supervisor, signal.SIGSTOP)  # it would make the file again
     path = spool_of(node, "edt-1")
     if what == "noise":
         path.write_bytes(random.Random(2).randbytes(3 << 20))
@@ -281,6 +283,7 @@ def test_whatever_a_job_makes_of_its_spool_other_jobs_are_served_and_it_ends(nod
             os.mkfifo(path)
         else:
             path.mkdir()
+    os.kill(supervisor, signal.SIGCONT)
     node.runs(job="edt-2")
     api.want(node.assignment(job="edt-2", slots=0))
     until(lambda: "attempt-ended" in api.kinds("edt-2/1"), what="the other job is served")
