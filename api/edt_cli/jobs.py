@@ -31,9 +31,7 @@ def submit(
     context: typer.Context,
     path: Annotated[
         Path,
-        typer.Argument(
-            metavar="SCRIPT|FOLDER", help="A script, or a folder with its main.py. -: none, for --user-cmd."
-        ),
+        typer.Argument(metavar="SCRIPT|FOLDER", help="A script, or a folder with its script. -: none, for --user-cmd."),
     ],
     arguments: Annotated[
         list[str] | None,
@@ -45,7 +43,7 @@ def submit(
     ] = 1,
     gpus_per_worker: Annotated[int, typer.Option(min=1, help="Slots of each worker.")] = 1,
     max_restarts: Annotated[int, typer.Option(min=0, help="How often it starts again after it failed.")] = 0,
-    main: Annotated[str | None, typer.Option(help="The script of a folder; default main.py.")] = None,
+    main: Annotated[str | None, typer.Option(help="A folder's script; default main.py, or the only one.")] = None,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     framework: Annotated[str, typer.Option(help="One of `edt frameworks`.")] = "edtPyTorch",
     user_cmd: Annotated[bool, typer.Option("--user-cmd", help="Run the command after -- instead of a script.")] = False,

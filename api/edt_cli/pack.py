@@ -15,6 +15,7 @@ from edt_cli.errors import CannotStart
 
 LEFT_OUT = frozenset({".git", ".hg", ".svn", "__pycache__", ".venv", "venv", ".mypy_cache", ".ruff_cache", ".DS_Store"})
 """Names of files and folders that never are code of a job."""
+_MOST_NAMED = 5
 _ANYWAY = "--unchecked leaves that to the server"
 
 
@@ -36,7 +37,7 @@ def pack(path: Path, main: str | None, *, checked: bool = True, command: bool = 
 
     Args:
         path: the script or the folder.
-        main: the script of a folder; default ``main.py``.
+        main: the script of a folder; default ``main.py``, or else the only Python file at the top of the folder.
         checked: whether to check that this Python can parse the script.
         command: whether the job runs a command instead of the script, which may then be any file.
 
@@ -49,7 +50,7 @@ def pack(path: Path, main: str | None, *, checked: bool = True, command: bool = 
         name = path.resolve().name
         if command:
             return Archive(_write_tar(path, name), f"{name}.modelDir.tar", "", name)
-        main = main or "main.py"
+        main = main or _only_script(path)
         if not (path / main).is_file():
             raise CannotStart(f"{path} has no {main}: name the script to run with --main")
         if checked:
@@ -62,6 +63,24 @@ def pack(path: Path, main: str | None, *, checked: bool = True, command: bool = 
     if checked and not command:
         _check(path)
     return Archive(_write_tar(path, path.name), f"{path.stem}.modelDir.tar", "" if command else path.name, None)
+
+
+def _only_script(folder: Path) -> str:
+    """Return the name of the script that a folder runs if its user names none.
+
+    Raises:
+        CannotStart: it has no ``main.py``, and not exactly one other Python file.
+    """
+    if (folder / "main.py").is_file():
+        return "main.py"
+    try:
+        found = sorted(entry.name for entry in folder.iterdir() if entry.suffix == ".py" and entry.is_file())
+    except OSError as error:
+        raise CannotStart(f"{folder} cannot be read: {error.strerror or error}") from error
+    if len(found) == 1:
+        return found[0]
+    others = f" but {', '.join(found[:_MOST_NAMED])}{' …' if len(found) > _MOST_NAMED else ''}" if found else ""
+    raise CannotStart(f"{folder} has no main.py{others}: name the script to run with --main")
 
 
 def _check(script: Path) -> None:

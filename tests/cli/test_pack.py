@@ -38,6 +38,29 @@ def test_a_folder_goes_whole_but_for_what_is_never_code(folder):
         assert (packed.main, packed.model_dir) == ("main.py", "model")
 
 
+def test_the_only_script_at_the_top_of_a_folder_without_a_main_is_the_one_that_runs(folder):
+    (folder / "main.py").rename(folder / "train.py")
+    (folder / "run.sh").touch()
+    with (packed := pack(folder, None, checked=False)).file:
+        assert (packed.main, packed.model_dir) == ("train.py", "model")
+
+
+@pytest.mark.parametrize(
+    ("scripts", "words"),
+    [
+        ((), r"has no main\.py: name the script to run with --main"),
+        (("net.py", "train.py"), r"has no main\.py but net\.py, train\.py: name the script to run with --main"),
+        ([f"{n}.py" for n in range(9)], r"but 0\.py, 1\.py, 2\.py, 3\.py, 4\.py …: "),
+    ],
+)
+def test_a_folder_that_does_not_say_which_script_to_run_is_refused_with_those_it_has(folder, scripts, words):
+    (folder / "main.py").unlink()
+    for name in scripts:
+        (folder / name).touch()
+    with pytest.raises(CannotStart, match=words):
+        pack(folder, None)
+
+
 def test_what_a_link_points_to_goes_in_its_place(folder, tmp_path):
     (tmp_path / "shared.py").write_text("shared")
     (folder / "shared.py").symlink_to(tmp_path / "shared.py")
