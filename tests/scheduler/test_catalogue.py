@@ -54,6 +54,8 @@ def test_an_entry_is_the_same_after_it_was_stored() -> None:
         (GANG | {"command": ["x", "{script}"]}, "command: in '{script}' nothing is replaced"),
         (GANG | {"command": ["a", 1]}, "command: each word is a text"),
         (GANG | {"command": ["x" * 4096] * 5}, "entry: it is too long"),
+        (GANG | {"command": ["a", "\ud800"]}, "command: each word is a text"),
+        (GANG | {"\ud800": 1}, "\\ud800: no such key"),
         (GANG | {"comand": []}, "comand: no such key; an entry has name, description"),
         (GANG | {"processes": "slot"}, "processes: got 'slot'; it takes device or worker or job"),
         (GANG | {"rendezvous": "torch"}, "rendezvous: it takes a list of torch or tensorflow or mpi"),
@@ -61,6 +63,8 @@ def test_an_entry_is_the_same_after_it_was_stored() -> None:
         (GANG | {"environ": ["A=b"]}, "environ: it takes a table of texts"),
         (GANG | {"environ": {"A B": "c"}}, "environ: 'A B' is no name of a variable"),
         (GANG | {"environ": {"A": 1}}, "environ: the value of A is no text"),
+        (GANG | {"environ": {"A": "\ud800"}}, "environ: the value of A is no text"),
+        (GANG | {"environ": {"EDT_LIFE": "1"}}, "environ: EDT_LIFE is the platform's own variable"),
         (GANG | {"max_workers": -1}, "max_workers: it takes a whole number"),
         (GANG | {"max_workers": True}, "max_workers: it takes a whole number"),
         (GANG | {"worker_memory": "lots"}, "worker_memory: got 'lots'; it takes a size"),
@@ -82,7 +86,7 @@ def test_a_wrong_entry_is_refused_with_its_key_and_what_it_takes(entry: object, 
     assert str(refused.value).startswith(why)
 
 
-@pytest.mark.parametrize("value", [None, 1, 1.5, "x" * 5000, "\0", [], [[]], {}, {"a": []}])
+@pytest.mark.parametrize("value", [None, 1, 1.5, "x" * 5000, "\0", [], [[]], {}, {"a": []}, "\ud800"])
 def test_whatever_stands_behind_a_key_is_taken_or_refused_in_a_sentence(value: object) -> None:
     for key in to_json_object(catalogue.read(GANG)):
         try:

@@ -19,16 +19,13 @@ from edt_api.submissions import slips
 from edt_api.submissions.frameworks import Find, Prebuilt, find_built_in, framework_of, prebuilt_model
 from edt_api.submissions.main_script import below
 from edt_api.submissions.options import OPTIONS, USER_CMD, Option, count
-from edt_scheduler.model.catalogue import MOST_WORKERS, Framework, built_in
+from edt_scheduler.model.catalogue import MOST_WORKERS, RESERVED_VARIABLES, Framework, built_in
 from edt_scheduler.model.jobs import JobSpec
 
 LONGEST = 256 * 1024
 """The most characters of ``args``."""
 MASK = "****"
 """Stands where a secret value was."""
-
-_RESERVED = frozenset({"EDT_TAG", "EDT_NODE", "EDT_LIFE"})
-"""Variables by which an agent finds its processes again after its own restart. A job cannot set them."""
 
 _DASHES = re.compile(r"[-\u2010-\u2015\u2212]{1,3}")
 """What web pages print in place of ``--``: hyphens, en dashes, a minus sign."""
@@ -303,7 +300,7 @@ def _environ(options: Iterable[_Given], framework: Framework) -> dict[str, str]:
         name, equals, value = option.value.partition("=")
         if not equals or not _VARIABLE.fullmatch(name):
             raise option.wrong("something else")  # the value is not shown, because it may be a secret
-        if name in _RESERVED:
+        if name in RESERVED_VARIABLES:
             raise option.wrong(f"{name}, which is the platform's own")
         environ[name] = value
     return environ

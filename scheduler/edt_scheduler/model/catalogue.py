@@ -22,6 +22,8 @@ from edt_scheduler.model.images import is_name
 from edt_scheduler.model.jobs import DefaultLog
 
 MOST_WORKERS = 10_000
+RESERVED_VARIABLES = frozenset({"EDT_TAG", "EDT_NODE", "EDT_LIFE"})
+"""Variables by which an agent finds its processes again after its own restart. Neither a job nor an entry sets them."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _LIKE_MAIN = re.compile(r"\{[a-z_]+\}")
@@ -100,7 +102,8 @@ def read(entry: object) -> Framework:
         raise FrameworkInvalid("entry", "it takes a table with the keys of an entry, such as name and command")
     for key in entry:
         if key not in _READERS:
-            raise FrameworkInvalid(str(key)[:64], f"no such key; an entry has {', '.join(_READERS)}")
+            shown = str(key)[:64].encode(errors="backslashreplace").decode()
+            raise FrameworkInvalid(shown, f"no such key; an entry has {', '.join(_READERS)}")
     if "name" not in entry:
         raise FrameworkInvalid("name", "it is missing; it takes the name that a job puts after --exec-start")
     values = {key: _READERS[key](key, value) for key, value in entry.items()}
@@ -162,9 +165,21 @@ def _number(key: str, value: object) -> int:
 
 
 def _word(key: str, value: object) -> str:
-    if not isinstance(value, str) or not value or len(value) > _LONGEST_WORD or "\0" in value:
+    if not value or not _is_passed_on(value):
         raise FrameworkInvalid(key, f"each word is a text of at most {_LONGEST_WORD} characters, and none is empty")
-    return value
+    return str(value)
+
+
+def _is_passed_on(value: object) -> bool:
+    """Whether a program can be given this as a word or as the value of a variable, and an answer can show it. JSON can
+    hold half of a surrogate pair, which UTF-8 cannot write."""
+    if not isinstance(value, str) or len(value) > _LONGEST_WORD or "\0" in value:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _command(key: str, value: object) -> tuple[str, ...]:
@@ -186,7 +201,9 @@ def _variables(key: str, value: object) -> dict[str, str]:
     for name, text in value.items():
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
             raise FrameworkInvalid(key, f"{str(name)[:64]!r} is no name of a variable; {takes}")
-        if not isinstance(text, str) or "\0" in text or len(text) > _LONGEST_WORD:
+        if name in RESERVED_VARIABLES:
+            raise FrameworkInvalid(key, f"{name} is the platform's own variable; {takes}")
+        if not _is_passed_on(text):
             raise FrameworkInvalid(key, f"the value of {name} is no text; {takes}")
     return dict(value)
 
