@@ -74,6 +74,46 @@ def ended_children() -> Iterator[tuple[int, int]]:
             yield ended
 
 
+class Termination:
+    """Asks processes to end: each gets SIGTERM once, by itself or with its process group."""
+
+    def __init__(self) -> None:
+        self._pids: set[int] = set()
+        self._groups: set[int] = set()
+
+    def ask(self, pid: int) -> None:
+        """Ask one process, which may have ended."""
+        if pid not in self._pids:
+            self._pids.add(pid)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGTERM)
+
+    def ask_group(self, leader: int) -> None:
+        """Ask a process and all processes of its group. Launchers such as torchrun put the processes that they start
+        into other groups, and forward the signal themselves; a shell does not."""
+        self._groups.add(leader)
+        try:
+            os.killpg(leader, signal.SIGTERM)
+        except PermissionError:
+            pass
+        except ProcessLookupError:  # it has just been forked, and leads no group yet
+            self.ask(leader)
+
+    def ask_orphans(self) -> None:
+        """Ask the children of this process that were not asked yet. Those are processes that it has adopted
+        (``adopt_orphans``): no other process can pass a signal on to them. Call this again and again, because processes
+        that end leave children."""
+        me = os.getpid()
+        for pid, fields in _living():
+            parent, group = int(fields[1]), int(fields[2])
+            if parent != me or pid in self._pids or group in self._groups:
+                continue
+            if pid == group:
+                self.ask_group(pid)
+            else:
+                self.ask(pid)
+
+
 def set_name(name: str) -> None:
     """Set the name of this process in ``ps`` and ``top`` (at most 15 bytes).
 

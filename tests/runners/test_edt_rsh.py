@@ -202,3 +202,90 @@ def test_strangers_get_few_processes_and_do_not_limit_who_knows_the_key(server: 
             stranger.close()
         with server.command("exit 3") as sock:
             assert wire.receive(sock, time.monotonic() + 30) == (Kind.EXITED, b"3")
+
+
+def received(sock: socket.socket, kind: Kind, ending: bytes = b"") -> bytes:
+    """All data of frames of this kind until they end so."""
+    found = b""
+    while not (found and found.endswith(ending)):
+        of, data = wire.receive(sock, time.monotonic() + 30)
+        found += data if of is kind else b""
+    return found
+
+
+def test_input_that_a_command_does_not_read_keeps_nothing_else_waiting(server: Server, tmp_path: Path) -> None:
+    line = "echo $$; while [ ! -e go ]; do sleep 0.02; done; echo seen; exec sleep 600"
+    with server.command(line) as sock:
+        pid = int(received(sock, Kind.OUTPUT, b"\n"))
+        for _ in range(3):  # more than a pipe holds
+            wire.send(sock, Kind.INPUT, b"x" * wire.PIECE_BYTES)
+        (tmp_path / "go").touch()
+        assert received(sock, Kind.OUTPUT, b"\n") == b"seen\n"
+    until(lambda: processes.start_time(pid) is None, 30, "the command ends with its connection")
+
+
+def test_the_exit_status_arrives_though_input_was_not_read(server: Server, tmp_path: Path) -> None:
+    with server.command("exec <&-; while [ ! -e go ]; do sleep 0.02; done; exit 4") as sock:
+        for _ in range(3):
+            wire.send(sock, Kind.INPUT, b"x" * wire.PIECE_BYTES)
+        (tmp_path / "go").touch()
+        wire.send(sock, Kind.INPUT, b"x" * wire.PIECE_BYTES)
+        assert received(sock, Kind.EXITED) == b"4"
+
+
+def test_who_sends_more_input_than_was_taken_loses_its_command(server: Server) -> None:
+    with server.command("echo $$; exec sleep 600") as sock:
+        pid = int(received(sock, Kind.OUTPUT, b"\n"))
+        for _ in range(wire.INPUT_BYTES // wire.PIECE_BYTES + 2):
+            wire.send(sock, Kind.INPUT, b"x" * wire.PIECE_BYTES)
+        until(lambda: processes.start_time(pid) is None, 30, "the command is ended")
+
+
+def test_output_that_never_ends_does_not_hold_up_the_end_of_the_command_that_began_it(server: Server) -> None:
+    with server.command("yes & exit 3") as sock:
+        assert received(sock, Kind.EXITED) == b"3"
+
+
+def rsh(port: int, *words: str) -> subprocess.Popen[bytes]:
+    """The program ``edt-rsh`` with pipes."""
+    environ = {**os.environ, wire.WORKERS_VARIABLE: f"worker-1=127.0.0.1:{port}", wire.KEY_VARIABLE: "key"}
+    command = [sys.executable, "-m", "edt_runner.rsh.client", "worker-1", *words]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
+
+
+def test_all_input_and_output_arrives_whole(server: Server) -> None:
+    data = os.urandom(1 << 20) * 5
+    with rsh(server.port, "cat; exit 6") as client_process:
+        assert client_process.communicate(data, timeout=60)[0] == data
+        assert client_process.returncode == 6
+
+
+@pytest.mark.timeout(60)
+def test_a_client_takes_output_while_nobody_takes_its_input() -> None:
+    output = b"x" * wire.PIECE_BYTES
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+            listener.setsockopt(socket.SOL_SOCKET, option, 1 << 14)
+        with rsh(listener.getsockname()[1], "any") as client_process:
+            sock, _ = listener.accept()
+            with sock:
+                sock.settimeout(30)
+                wire.prove(sock, "key", server=True, until=time.monotonic() + 30)
+                assert wire.receive(sock, time.monotonic() + 30)[0] is Kind.COMMAND
+                assert client_process.stdin
+                feeder = threading.Thread(target=_feed, args=(client_process,))
+                feeder.start()
+                reader = threading.Thread(target=client_process.stdout.read if client_process.stdout else None)
+                reader.start()
+                for _ in range(200):
+                    wire.send(sock, Kind.OUTPUT, output)
+                wire.send(sock, Kind.EXITED, b"0")
+                assert client_process.wait(30) == 0
+            feeder.join(30)
+            reader.join(30)
+
+
+def _feed(client_process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        while client_process.stdin:
+            client_process.stdin.write(b"x" * (1 << 20))

@@ -6,7 +6,6 @@ shell reads them. The exit status is that of the command, or 255 where it could 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import socket
@@ -15,12 +14,14 @@ import time
 from collections.abc import Mapping, Sequence
 
 from edt_runner.rsh import wire
-from edt_runner.rsh.wire import Kind, WireError
+from edt_runner.rsh.wire import Kind, Link, WireError
 
 _CONNECT_SECONDS = 30.0
 _AGAIN_SECONDS = 0.1
 _PROVE_SECONDS = 60.0
 """The server lets connections wait while it has too many that have not proved the key."""
+_MOST_HELD = 1 << 18
+"""Bytes of output that wait to be written; while there are more, nothing is received."""
 _FAILED = 255
 _WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
 """Options of ssh that take a value."""
@@ -39,7 +40,6 @@ def main() -> int:
         with _connect(host, port) as sock:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             wire.prove(sock, key, server=False, until=time.monotonic() + _PROVE_SECONDS)
-            sock.settimeout(None)
             wire.send(sock, Kind.COMMAND, "\0".join(words).encode("utf-8", "surrogateescape"))
             return _pass_on(sock)
     except (OSError, WireError) as error:
@@ -94,29 +94,67 @@ def _connect(host: str, port: int) -> socket.socket:
 
 
 def _pass_on(sock: socket.socket) -> int:
-    """Pass input and output on until the command ends; returns its exit status."""
-    sources = [sock.fileno(), 0]
-    while True:
-        ready, _, _ = select.select(sources, [], [])
-        if 0 in ready:
-            try:
-                data = os.read(0, wire.PIECE_BYTES)
-            except OSError:  # the input is closed, or a terminal of another group
-                data = b""
-            if not data:
-                sources.remove(0)
-            wire.send(sock, Kind.INPUT, data)
-        if sock.fileno() in ready:
-            kind, data = wire.receive(sock)
-            if kind is Kind.EXITED:
-                return int(data)
-            _write(1 if kind is Kind.OUTPUT else 2, data)
+    """Pass input and output on until the command ends; returns its exit status.
+
+    Nothing here waits for one side alone: while output arrives, input that the server does not take yet is not read.
+
+    Raises:
+        WireError, OSError: the connection ended or broke, or the output cannot be written.
+    """
+    link = Link(sock)
+    room = wire.INPUT_BYTES
+    """Bytes of input that the server takes now."""
+    input_open = True
+    held = {1: bytearray(), 2: bytearray()}
+    """Output that could not be written yet, by descriptor."""
+    status: int | None = None
+    while status is None or any(held.values()):
+        readers = []
+        if status is None and max(map(len, held.values())) < _MOST_HELD:
+            readers.append(link.descriptor)
+        if status is None and input_open and room:
+            readers.append(0)
+        readable, writable = wire.wait(readers, [*link.if_waiting(), *(each for each, data in held.items() if data)])
+        if 0 in readable:
+            data = _read_input(min(room, wire.PIECE_BYTES))
+            if data is not None:
+                input_open = bool(data)
+                room -= len(data)
+                link.send(Kind.INPUT, data)
+        if link.descriptor in readable:
+            for kind, data in link.receive():
+                if kind is Kind.EXITED:
+                    status = int(data)
+                elif kind is Kind.TAKEN:
+                    room += int(data)
+                else:
+                    held[1 if kind is Kind.OUTPUT else 2] += data
+        for descriptor in held.keys() & writable:
+            _write(descriptor, held[descriptor])
+        if status is None:
+            link.flush()
+    return status
 
 
-def _write(descriptor: int, data: bytes) -> None:
-    with contextlib.suppress(BrokenPipeError):  # nobody reads it any more, but the command may go on
-        while data:
-            data = data[os.write(descriptor, data) :]
+def _read_input(most: int) -> bytes | None:
+    """Input that has arrived; b"": its end; None: nothing now."""
+    try:
+        return os.read(0, most)
+    except BlockingIOError:
+        return None
+    except OSError:  # the input is closed, or a terminal of another group
+        return b""
+
+
+def _write(descriptor: int, held: bytearray) -> None:
+    """Write some of the held output. A pipe that can be written has room for so many bytes. The descriptor is not made
+    non-blocking, because other processes share it."""
+    try:
+        del held[: os.write(descriptor, held[: select.PIPE_BUF])]
+    except BlockingIOError:
+        return
+    except BrokenPipeError:  # nobody reads it any more, but the command may go on
+        held.clear()
 
 
 def _fail(message: str) -> int:

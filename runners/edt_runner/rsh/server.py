@@ -1,7 +1,7 @@
 """The server of ``edt-rsh`` on one worker. It runs as the job's user and ends with the job.
 
-A process of its own handles each connection: it runs one command as the leader of a new session. When the connection
-ends first, the command and all processes of its group are ended.
+A process of its own handles each connection: it runs one command (``command``) as the leader of a new session. When the
+connection ends first, the command and all processes that it has started are ended.
 
 Whoever reaches the port can connect. So the server handles only some connections at once that have not proved the key,
 and each for a limited time. Further ones wait in the system's queue of the listening socket.
@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import selectors
 import signal
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +21,7 @@ from types import FrameType
 from typing import NoReturn
 
 from edt_contract import processes
-from edt_runner.rsh import wire
+from edt_runner.rsh import command, wire
 from edt_runner.rsh.wire import Kind, WireError
 
 _PROVE_SECONDS = 20.0
@@ -128,81 +126,6 @@ def _handle(sock: socket.socket, key: str, environ: Mapping[str, str], folder: s
     kind, data = wire.receive(sock, until)
     if kind is not Kind.COMMAND:
         raise WireError("no command")
-    sock.settimeout(None)
     line = data.decode("utf-8", "surrogateescape").replace("\0", " ")
     with tempfile.TemporaryDirectory(prefix="edt-rsh-", ignore_cleanup_errors=True) as own:
-        _run(sock, line, {_MPI_FOLDER: own, **environ}, folder)
-
-
-def _run(sock: socket.socket, line: str, environ: Mapping[str, str], folder: str) -> None:
-    parent = os.getpid()
-    command = subprocess.Popen(
-        ["/bin/sh", "-c", line],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=folder,
-        env=dict(environ),
-        start_new_session=True,
-        preexec_fn=lambda: processes.die_with(parent),  # noqa: PLW1509 - this process has one thread
-    )
-    try:
-        _pass_on(sock, command)
-    finally:
-        _end(command)
-
-
-def _pass_on(sock: socket.socket, command: subprocess.Popen[bytes]) -> None:
-    """Pass input and output on until the command has ended, and send its exit status.
-
-    Raises:
-        WireError, OSError: the connection ended or broke before.
-    """
-    assert command.stdin and command.stdout and command.stderr
-    outputs = {command.stdout.fileno(): Kind.OUTPUT, command.stderr.fileno(): Kind.ERRORS}
-    pidfd = os.pidfd_open(command.pid)
-    while True:
-        ready, _, _ = select.select([sock.fileno(), pidfd, *outputs], [], [])
-        for descriptor in outputs.keys() & set(ready):
-            if not _pass_output(sock, descriptor, outputs[descriptor]):
-                del outputs[descriptor]
-        if sock.fileno() in ready:
-            kind, data = wire.receive(sock)
-            if kind is Kind.INPUT:
-                _pass_input(command, data)
-        if pidfd in ready:
-            break
-    for descriptor, kind in outputs.items():  # what is left; processes that the command has started may hold the pipes
-        while select.select([descriptor], [], [], 0)[0] and _pass_output(sock, descriptor, kind):
-            pass
-    status = command.wait()
-    wire.send(sock, Kind.EXITED, str(status if status >= 0 else 128 - status).encode())
-
-
-def _pass_output(sock: socket.socket, descriptor: int, kind: Kind) -> bool:
-    data = os.read(descriptor, wire.PIECE_BYTES)
-    if data:
-        wire.send(sock, kind, data)
-    return bool(data)
-
-
-def _pass_input(command: subprocess.Popen[bytes], data: bytes) -> None:
-    assert command.stdin is not None
-    with contextlib.suppress(OSError, ValueError):  # the command has closed its input
-        if data:
-            command.stdin.write(data)
-            command.stdin.flush()
-        else:
-            command.stdin.close()
-
-
-def _end(command: subprocess.Popen[bytes]) -> None:
-    """End the command's group if the command still runs."""
-    until = time.monotonic() + _END_SECONDS
-    number = signal.SIGTERM
-    while command.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(command.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            command.wait(max(0.1, until - time.monotonic()))
-        number = signal.SIGKILL
+        command.run(sock, line, {_MPI_FOLDER: own, **environ}, folder, _END_SECONDS)
