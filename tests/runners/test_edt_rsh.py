@@ -27,7 +27,7 @@ from edt_contract import processes
 processes.adopt_orphans()  # as the supervisor
 server._MOST_UNPROVED = 4
 if os.fork() == 0:
-    server.serve(socket.socket(fileno=int(sys.argv[1])), "key", os.environ, ".")
+    server.serve(socket.socket(fileno=int(sys.argv[1])), "key", os.environ, ".", float(sys.argv[2]))
     os._exit(0)
 os.wait()
 """
@@ -36,13 +36,12 @@ os.wait()
 class Server:
     """A server of ``edt-rsh`` in processes of its own, in the folder ``folder``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, grace_seconds: float) -> None:
         listener = socket.create_server(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
         with listener:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", SERVER, str(listener.fileno())], cwd=folder, pass_fds=[listener.fileno()]
-            )
+            words = [sys.executable, "-c", SERVER, str(listener.fileno()), str(grace_seconds)]
+            self._process = subprocess.Popen(words, cwd=folder, pass_fds=[listener.fileno()])
         [self.pid] = until(lambda: processes.descendants(self._process.pid), 30, "the server")
 
     def connect(self) -> socket.socket:
@@ -74,8 +73,9 @@ def _parent(pid: int) -> int:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    started = Server(tmp_path)
+def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server with a grace of 30 s, or of as many as the test names."""
+    started = Server(tmp_path, getattr(request, "param", 30.0))
     yield started
     started.close()
 
@@ -289,3 +289,38 @@ def _feed(client_process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(BrokenPipeError):
         while client_process.stdin:
             client_process.stdin.write(b"x" * (1 << 20))
+
+
+STUBBORN = "trap '' TERM; touch ready; while :; do sleep 0.1; done"
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("server", [0.3], indirect=True)
+@pytest.mark.parametrize(
+    "line", [STUBBORN, f'sh -c "{STUBBORN}" & exec sleep 600', f'setsid sh -c "{STUBBORN}" & exec sleep 600']
+)
+def test_what_a_command_has_started_is_killed_after_the_grace(server: Server, tmp_path: Path, line: str) -> None:
+    """Its shell, another process of its group, and one in a session of its own."""
+    with server.command(line):
+        until((tmp_path / "ready").exists, 30, "it runs")
+        below = set(processes.descendants(server.pid))
+    began = time.monotonic()
+    until(lambda: not below & set(processes.descendants(server.pid)), 15, "nothing is left")
+    assert 0.3 <= time.monotonic() - began < 4.5
+
+
+SAVES = "trap 'sleep 0.3; echo full of output; touch saved; exit' TERM; touch ready; while :; do sleep 0.1; done"
+
+
+@pytest.mark.parametrize("line", [SAVES, f'setsid sh -c "{SAVES}" & exec sleep 600'])
+def test_what_a_command_has_started_can_save_within_the_grace(server: Server, tmp_path: Path, line: str) -> None:
+    with server.command(line):
+        until((tmp_path / "ready").exists, 30, "it runs")
+    until((tmp_path / "saved").exists, 30, "it has saved")
+
+
+def test_a_command_that_prints_much_while_it_saves_is_not_kept_waiting(server: Server, tmp_path: Path) -> None:
+    line = "trap 'head -c 1000000 /dev/zero; touch saved; exit' TERM; touch ready; while :; do sleep 0.1; done"
+    with server.command(line):
+        until((tmp_path / "ready").exists, 30, "it runs")
+    until((tmp_path / "saved").exists, 30, "it has saved")

@@ -28,13 +28,11 @@ _PROVE_SECONDS = 20.0
 """Seconds that a connection has to prove the key and to name its command."""
 _MOST_UNPROVED = 64
 """Most connections that are handled while they have not proved the key."""
-_END_SECONDS = 5.0
-"""Seconds from SIGTERM to SIGKILL for a command whose connection has ended."""
 _MPI_FOLDER = "OMPI_MCA_orte_tmpdir_base"
 """Open MPI's variable for the folder of its session files. Two workers on one machine may not share them."""
 
 
-def serve(listener: socket.socket, key: str, environ: Mapping[str, str], folder: str) -> None:
+def serve(listener: socket.socket, key: str, environ: Mapping[str, str], folder: str, grace_seconds: float) -> None:
     """Accept connections until SIGTERM, and then until the last command has ended.
 
     Args:
@@ -42,6 +40,8 @@ def serve(listener: socket.socket, key: str, environ: Mapping[str, str], folder:
         key: the gang's key.
         environ: environment of the commands.
         folder: working directory of the commands.
+        grace_seconds: seconds from SIGTERM to SIGKILL for commands whose connection has ended. The job's processes have
+            as many at its end.
     """
     asked = False
 
@@ -54,6 +54,12 @@ def serve(listener: socket.socket, key: str, environ: Mapping[str, str], folder:
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
+
+    def handle(sock: socket.socket, proving: int) -> None:
+        line = _receive_line(sock, key, proving)
+        with tempfile.TemporaryDirectory(prefix="edt-rsh-", ignore_cleanup_errors=True) as own:
+            command.run(sock, line, {_MPI_FOLDER: own, **environ}, folder, grace_seconds)
+
     listener.setblocking(False)  # a client may be gone before its connection is accepted
     handlers: set[int] = set()
     unproved: set[int] = set()
@@ -71,7 +77,7 @@ def serve(listener: socket.socket, key: str, environ: Mapping[str, str], folder:
                     handlers -= {pid for pid, _ in processes.ended_children()}
                 elif ready == listener.fileno():
                     with contextlib.suppress(OSError):  # the client is gone, or there is no room for a process
-                        pid, proving = _fork_handler(listener, key, environ, folder)
+                        pid, proving = _fork_handler(listener, handle)
                         handlers.add(pid)
                         unproved.add(proving)
                         selector.register(proving, selectors.EVENT_READ)
@@ -81,9 +87,13 @@ def serve(listener: socket.socket, key: str, environ: Mapping[str, str], folder:
                     os.close(ready)
 
 
-def _fork_handler(listener: socket.socket, key: str, environ: Mapping[str, str], folder: str) -> tuple[int, int]:
+def _fork_handler(listener: socket.socket, handle: Callable[[socket.socket, int], None]) -> tuple[int, int]:
     """Fork a process that handles the next connection. Returns its pid and the read end of a pipe, whose other end the
     process closes as soon as the client has proved the key.
+
+    Args:
+        listener: the listening socket.
+        handle: handles a connection; its second argument is the other end of the pipe.
 
     Raises:
         OSError: there is no connection any more, or the system has no room for a process.
@@ -95,7 +105,7 @@ def _fork_handler(listener: socket.socket, key: str, environ: Mapping[str, str],
             parent = os.getpid()
             pid = os.fork()
             if pid == 0:
-                _be_handler(parent, sock, listener, lambda: _handle(sock, key, environ, folder, writer))
+                _be_handler(parent, sock, listener, lambda: handle(sock, writer))
         except OSError:
             os.close(reader)
             raise
@@ -118,7 +128,12 @@ def _be_handler(parent: int, sock: socket.socket, listener: socket.socket, handl
         os._exit(0)
 
 
-def _handle(sock: socket.socket, key: str, environ: Mapping[str, str], folder: str, proving: int) -> None:
+def _receive_line(sock: socket.socket, key: str, proving: int) -> str:
+    """Let the client prove the key, and receive its command.
+
+    Raises:
+        WireError, OSError: it does not prove the key, names no command, or takes too long.
+    """
     until = time.monotonic() + _PROVE_SECONDS
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     wire.prove(sock, key, server=True, until=until)
@@ -126,6 +141,4 @@ def _handle(sock: socket.socket, key: str, environ: Mapping[str, str], folder: s
     kind, data = wire.receive(sock, until)
     if kind is not Kind.COMMAND:
         raise WireError("no command")
-    line = data.decode("utf-8", "surrogateescape").replace("\0", " ")
-    with tempfile.TemporaryDirectory(prefix="edt-rsh-", ignore_cleanup_errors=True) as own:
-        command.run(sock, line, {_MPI_FOLDER: own, **environ}, folder, _END_SECONDS)
+    return data.decode("utf-8", "surrogateescape").replace("\0", " ")

@@ -140,10 +140,10 @@ class GangSupervisor(Supervisor):
         environ = {**os.environ, **found}
         if not member.runs_command:
             listener = gang_mpi.listen(self._spec.host, member.worker.ports[0])
-            key, folder = key_of(self._spec.token), self._spec.work_dir
+            key, folder, grace = key_of(self._spec.token), self._spec.work_dir, self._spec.grace_seconds
             with listener:
                 return gang_processes.start_server(
-                    member, slots, lambda: serve(listener, key, environ, folder), [listener.fileno()]
+                    member, slots, lambda: serve(listener, key, environ, folder, grace), [listener.fileno()]
                 )
         words = gang_environment.command(self._gang, self._spec)
         return gang_processes.start_command(member, slots, self._spec, words, environ, self._selector)
