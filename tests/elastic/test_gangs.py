@@ -380,6 +380,37 @@ def test_each_rank_has_logs_and_later_attempts_append(gang: Make) -> None:
         (Path(started.specs[0].spool_dir) / "reports.jsonl").unlink()
 
 
+LEAVES_A_WRITER = """
+import os, subprocess, time
+if os.environ["RANK"] == "0":
+    subprocess.Popen(["sh", "-c", os.environ["LATER"]], start_new_session=True)
+else:
+    while not os.path.exists("end"):
+        time.sleep(0.02)
+"""
+
+
+def test_what_an_ended_process_has_started_goes_on_writing_its_log(gang: Make) -> None:
+    later = "trap '' PIPE; while [ ! -e go ]; do sleep 0.02; done; echo later; echo worse >&2; touch end"
+    with gang(LEAVES_A_WRITER, environ={"LATER": later}) as started:
+        started.start()
+        until(started.gone, 30, "rank 0 has ended")
+        (Path(started.specs[0].work_dir) / "go").touch()
+        assert [end["kind"] for end in started.ends()] == ["finished"]
+        assert (started.out(0), (started.log_dir / "rank-0.err").read_text()) == ("later\n", "worse\n")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("later", ["exec yes", "trap '' TERM; while :; do sleep 0.1; done"])
+def test_what_an_ended_process_has_started_does_not_hold_up_the_end(gang: Make, later: str) -> None:
+    """It writes without end, or holds the log without writing, and ignores SIGTERM."""
+    with gang(LEAVES_A_WRITER, environ={"LATER": later, "EDT_LOG_LIMIT_MIB": "1"}, grace_seconds=1.0) as started:
+        started.start()
+        until(started.gone, 30, "rank 0 has ended")
+        end_by_stop(started)
+        assert [end["kind"] for end in started.ends()] == ["stopped"]
+
+
 def test_a_process_with_two_slots_reports_both_and_its_use_by_the_first(gang: Make) -> None:
     script = """
     import os, time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import selectors
 import subprocess
 import time
 
@@ -17,7 +18,7 @@ def test_output_that_never_ends_does_not_hold_up_the_end_of_the_child_that_began
     left_behind = [subprocess.Popen(["yes"], stdout=pipe.writer, stderr=subprocess.DEVNULL) for _ in range(4)]
     os.close(pipe.writer)
     time.sleep(0.2)
-    pipe.drain()
+    logs.end([pipe], selectors.DefaultSelector())
     for process in left_behind:
         process.wait()
     assert (tmp_path / "rank-0.out").stat().st_size <= 1 << 18
@@ -26,6 +27,6 @@ def test_output_that_never_ends_does_not_hold_up_the_end_of_the_child_that_began
 def test_all_that_a_child_wrote_before_its_end_is_in_its_log(tmp_path):
     [pipe, _] = logs.open_pipes(str(tmp_path), "rank-0")
     os.write(pipe.writer, b"x" * 65536)
-    pipe.drain()
+    logs.end([pipe], selectors.DefaultSelector())
     os.close(pipe.writer)
     assert (tmp_path / "rank-0.out").stat().st_size == 65536

@@ -23,9 +23,10 @@ from edt_contract.gang import Processes, Rendezvous
 from edt_contract.reports import ExitKind, ReportKind
 from edt_runner.rsh.server import serve
 from edt_runner.rsh.wire import key_of
-from edt_runner.supervisor import forking, gang_environment, gang_failures, gang_mpi, gang_processes
+from edt_runner.supervisor import forking, gang_environment, gang_failures, gang_mpi, gang_processes, logs
 from edt_runner.supervisor.gang_layout import Layout, Member, lay_out, ports_needed
 from edt_runner.supervisor.gang_processes import GangEnd, GangProcess
+from edt_runner.supervisor.logs import LogPipe
 from edt_runner.supervisor.supervisor import Supervisor
 from edt_runner.supervisor.usage import OomCounter
 
@@ -56,6 +57,8 @@ class GangSupervisor(Supervisor):
         """The gang's processes; None: they are not started yet."""
         self._living: dict[int, GangProcess] = {}
         """Processes by pid."""
+        self._left_pipes: list[LogPipe] = []
+        """Logs of ended processes whose own processes may still write. They are read until the attempt ends here."""
         self._gone: set[int] = set()
         """Allocations whose process has ended or will never be started."""
         self._suspects: list[GangEnd] = []
@@ -156,7 +159,8 @@ class GangSupervisor(Supervisor):
         if process is None:  # a process that user code has started
             return
         crash_point(CrashPoint.SUPERVISOR_REAP)
-        not_run = process.collect(self._selector)
+        not_run, left = process.collect(self._selector)
+        self._left_pipes += left
         end = GangEnd.of(process, status, not_run, oom=for_memory and self._end is None)
         _log.info("%s is gone: %s", process.member.words, end.message or "finished")
         self._gone.update(process.member.allocations)
@@ -241,6 +245,7 @@ class GangSupervisor(Supervisor):
 
     def _close(self) -> int:
         assert self._end is not None
+        logs.end(self._left_pipes, self._selector)
         self._report_never_started(self._own, self._end[0])
         for sock in self._ports:
             sock.close()
@@ -258,7 +263,9 @@ class GangSupervisor(Supervisor):
         return {pid: process.slots[0] for pid, process in self._living.items()}
 
     def _logs(self) -> Iterable[PatientLog]:
-        return [pipe.log for process in self._living.values() for pipe in process.outputs]
+        self._left_pipes = [pipe for pipe in self._left_pipes if not pipe.closed]
+        living = [pipe for process in self._living.values() for pipe in process.outputs]
+        return [pipe.log for pipe in (*living, *self._left_pipes)]
 
 
 def _reserve(host: str) -> socket.socket:

@@ -47,13 +47,19 @@ class GangProcess:
         except ProcessLookupError:  # it has just been forked, and leads no group yet
             forking.send_signal(self.pid, signal.SIGTERM)
 
-    def collect(self, selector: selectors.BaseSelector) -> str:
-        """Read the last output and close the pipes. Call this when the process is gone. Returns why it could not run
-        its command; "": it ran it."""
-        logs.end(self.outputs, selector)
+    def collect(self, selector: selectors.BaseSelector) -> tuple[str, list[LogPipe]]:
+        """Read the last output. Call this when the process is gone.
+
+        Returns:
+            Why it could not run its command ("": it ran it), and the pipes that processes which it has started still
+            hold.
+        """
+        left = logs.read_last(self.outputs, selector)
+        not_run = ""
         with contextlib.suppress(OSError):
-            return os.read(self.failure_pipe, 4096).decode(errors="replace")
-        return ""
+            not_run = os.read(self.failure_pipe, 4096).decode(errors="replace")
+        os.close(self.failure_pipe)
+        return not_run, left
 
     @property
     def errors(self) -> str:

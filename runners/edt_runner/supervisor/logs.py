@@ -8,9 +8,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import select
 import selectors
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from edt_contract.durable import PatientLog
@@ -36,6 +35,7 @@ class LogPipe:
         self.log.write(b"")  # makes the file, also if the child prints nothing
         self.reader, self.writer = os.pipe()
         os.set_blocking(self.reader, False)
+        self.closed = False
         self._keep = keep
         self.tail = b""
         """The end of the output so far. The log file may also hold output of earlier processes."""
@@ -53,12 +53,14 @@ class LogPipe:
             self.tail = (self.tail + data)[-self._keep :]
         return True
 
-    def drain(self) -> None:
-        """Move the remaining output into the log, and close pipe and log. Call this when the child is gone. It does not
-        wait for processes that the child has started and that still hold the pipe, also if they write without end."""
-        for _ in range(0, fcntl.fcntl(self.reader, fcntl.F_GETPIPE_SZ), _READ_BYTES):
-            if not (select.select([self.reader], [], [], 0)[0] and self.pump()):
-                break
+    def catch_up(self) -> bool:
+        """Move the output that has arrived into the log, but no more than the pipe holds: a process may write without
+        end. Returns False at the end of the stream."""
+        return all(self.pump() for _ in range(0, fcntl.fcntl(self.reader, fcntl.F_GETPIPE_SZ), _READ_BYTES))
+
+    def close(self) -> None:
+        """Close pipe and log. Processes that still write get SIGPIPE."""
+        self.closed = True
         os.close(self.reader)
         self.log.close()
 
@@ -82,20 +84,33 @@ def follow(pipes: Iterable[LogPipe], selector: selectors.BaseSelector) -> None:
         selector.register(pipe.reader, selectors.EVENT_READ, _pump(pipe, selector))
 
 
-def end(pipes: Iterable[LogPipe], selector: selectors.BaseSelector) -> None:
-    """Read the last output of a child that is gone, and close its pipes and logs."""
+def read_last(pipes: Collection[LogPipe], selector: selectors.BaseSelector) -> list[LogPipe]:
+    """Read the last output of a child that is gone. Returns the pipes that processes of the child still hold. The
+    selector goes on reading these until the end of the stream."""
     for pipe in pipes:
-        with contextlib.suppress(KeyError):
-            selector.unregister(pipe.reader)
-        pipe.drain()
+        if not pipe.closed and not pipe.catch_up():
+            _close(pipe, selector)
+    return [pipe for pipe in pipes if not pipe.closed]
+
+
+def end(pipes: Collection[LogPipe], selector: selectors.BaseSelector) -> None:
+    """Read the last output and close pipes and logs. This does not wait for processes that still hold the pipes."""
+    for pipe in read_last(pipes, selector):
+        _close(pipe, selector)
 
 
 def _pump(pipe: LogPipe, selector: selectors.BaseSelector) -> Callable[[], None]:
     def pump() -> None:
-        if not pipe.pump():
-            selector.unregister(pipe.reader)
+        if not pipe.closed and not pipe.pump():
+            _close(pipe, selector)
 
     return pump
+
+
+def _close(pipe: LogPipe, selector: selectors.BaseSelector) -> None:
+    with contextlib.suppress(KeyError):  # the selector has not read it yet
+        selector.unregister(pipe.reader)
+    pipe.close()
 
 
 def _open_log(path: Path) -> int:
