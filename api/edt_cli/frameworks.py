@@ -94,7 +94,7 @@ def _read(file: Path) -> Any:
     """Return what is in a file.
 
     Raises:
-        CannotStart: the file cannot be read, is too large, or is neither TOML nor JSON.
+        CannotStart: the file cannot be read, is too large, is neither TOML nor JSON, or cannot be sent.
     """
     try:
         with file.open("rb") as opened:
@@ -106,9 +106,15 @@ def _read(file: Path) -> Any:
     kind = "JSON" if file.suffix == ".json" else "TOML"
     try:
         text = data.decode()
-        return json.loads(text) if kind == "JSON" else tomllib.loads(text)
+        entry = json.loads(text) if kind == "JSON" else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise CannotStart(f"{file} is no {kind}: {error}") from error
+    try:
+        json.dumps(entry, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:  # TOML has dates, both have infinite numbers
+        takes = "it takes texts, whole numbers, true, false, lists and tables"
+        raise CannotStart(f"{file} holds a value that an entry cannot have; {takes}: {error}") from error
+    return entry
 
 
 def _toml(entry: CatalogueEntry) -> str:

@@ -106,6 +106,10 @@ def test_every_built_in_entry_is_shown_as_a_file_that_could_be_added(api: Served
         ("a.toml", "name = \n", "a.toml is no TOML: Invalid value (at line 1"),
         ("a.json", "{", "a.json is no JSON"),
         ("a.json", "[]", "dictionary"),
+        ("a.json", '{"name": "a", "command": ["\\ud800"]}', "a.json holds a value that an entry cannot have"),
+        ("a.json", '{"name": "a", "command": ["x"], "max_workers": NaN}', "a.json holds a value that an entry cannot"),
+        ("a.toml", 'name = "a"\ncommand = ["x"]\ndescription = 2026-01-01\n', "a.toml holds a value that an entry"),
+        ("a.toml", 'name = "a"\ncommand = ["x"]\nmax_workers = inf\n', "a.toml holds a value that an entry cannot"),
     ],
 )
 def test_a_wrong_entry_is_refused_with_what_to_change(
