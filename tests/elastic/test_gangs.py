@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import resource
 import signal
 import textwrap
 import time
@@ -117,7 +119,7 @@ def gang(tmp_path: Path) -> Make:
         main = tmp_path / "job/main.py"
         main.parent.mkdir(exist_ok=True)
         main.write_text(textwrap.dedent(script))
-        numbers = iter(range(11, 99))
+        numbers = itertools.count(11)
         nodes = tuple(
             GangNode(NODES[index], "127.0.0.1", tuple(next(numbers) for _ in range(count)))
             for index, count in enumerate(per_node)
@@ -378,6 +380,25 @@ def test_each_rank_has_logs_and_later_attempts_append(gang: Make) -> None:
             assert [started.out(rank) for rank in (0, 1)] == [f"out {rank}\n" * attempt for rank in (0, 1)]
             assert (started.log_dir / "rank-1.err").read_text() == "err\n" * attempt
         (Path(started.specs[0].spool_dir) / "reports.jsonl").unlink()
+
+
+@pytest.mark.parametrize("count", [24, pytest.param(300, marks=pytest.mark.extended)])
+def test_a_node_has_more_processes_of_a_gang_than_its_limit_of_open_files_seems_to_allow(
+    gang: Make, count: int
+) -> None:
+    """The processes themselves keep the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2 * count + 60, hard))
+        with gang("", (count,), of_commands("sh", "-c", "ulimit -n; echo $TASK_ID >&2")) as started:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            started.start()
+            assert [end["kind"] for end in started.ends()] == ["finished"]
+            assert len(started.gone()) == count
+            assert {started.out(rank) for rank in range(count)} == {f"{2 * count + 60}\n"}
+            assert all((started.log_dir / f"rank-{rank}.err").read_text() == f"{rank + 1}\n" for rank in range(count))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 LEAVES_A_WRITER = """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import selectors
 import subprocess
 import time
@@ -30,3 +32,19 @@ def test_all_that_a_child_wrote_before_its_end_is_in_its_log(tmp_path):
     logs.end([pipe], selectors.DefaultSelector())
     os.close(pipe.writer)
     assert (tmp_path / "rank-0.out").stat().st_size == 65536
+
+
+def test_a_pipe_may_have_any_number_as_descriptor(tmp_path):
+    """``select.select`` takes none above 1023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        [pipe, _] = logs.open_pipes(str(tmp_path), "rank-0")
+        low, pipe.reader = pipe.reader, fcntl.fcntl(pipe.reader, fcntl.F_DUPFD_CLOEXEC, 1024)
+        os.close(low)
+        os.write(pipe.writer, b"last")
+        logs.end([pipe], selectors.DefaultSelector())
+        os.close(pipe.writer)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (tmp_path / "rank-0.out").read_bytes() == b"last"

@@ -333,7 +333,8 @@ class Storage:
             logs: the logs of the living processes.
         """
         live = list(logs)
-        gone = [*self._ended, *(log for log in self._live if log not in live)]
+        still = set(live)
+        gone = [*self._ended, *(log for log in self._live if log not in still)]
         failing = [log for log in (*gone, *live) if log.holds and not log.flush()]
         for log in gone:
             log.close()  # ``flush`` may have opened it again

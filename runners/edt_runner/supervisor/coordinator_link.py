@@ -191,7 +191,11 @@ class CoordinatorLink:
 
     def receive_now(self) -> None:
         """Handle all messages from the coordinator that have arrived."""
-        while self._channel is not None and select.select([self._channel], [], [], 0)[0]:
+        while self._channel is not None:
+            arrived = select.poll()
+            arrived.register(self._channel, select.POLLIN)
+            if not arrived.poll(0):
+                return
             self._read()
 
     def reach(self, coordinator: str | None, now: float) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import time
 import traceback
@@ -22,13 +23,22 @@ from edt_runner.supervisor import users
 _SHARE_SECONDS = 60.0
 _inherited: frozenset[int] = frozenset()
 """Descriptors that children keep open."""
+_descriptor_limit: tuple[int, int] | None = None
+"""Soft and hard limit of open descriptors that children get; None: those of this process."""
 
 
 def begin() -> None:
     """Note which descriptors are open now: standard streams, and descriptors that libraries have opened. Descriptors
-    that are opened later are this process's own connections."""
-    global _inherited  # noqa: PLW0603 - a process has one set of descriptors
+    that are opened later are this process's own connections.
+
+    A supervisor holds six descriptors for each process of a gang, and the usual soft limit is 1024. So this process
+    takes the hard limit. Children get the soft limit back, since programs with ``select`` go wrong above 1024.
+    """
+    global _inherited, _descriptor_limit  # noqa: PLW0603 - a process has one set of descriptors
     _inherited = frozenset(_open_descriptors())
+    _descriptor_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # a sandbox may forbid it
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_descriptor_limit[1], _descriptor_limit[1]))
 
 
 def _open_descriptors() -> set[int]:
@@ -68,6 +78,8 @@ def fork(run: Callable[[], int | None], *, keep: Iterable[int] = ()) -> int:
         processes.die_with(parent)  # after the change of user, which would undo it
         for descriptor in _open_descriptors() - _inherited - set(keep):
             os.close(descriptor)
+        if _descriptor_limit is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, _descriptor_limit)
         status = run() or 0
     except BaseException as error:
         if is_lost_helper(error):
