@@ -24,6 +24,7 @@ from edt_agent.assignments import AssignmentFetcher, keep_images
 from edt_agent.attempt import Attempt
 from edt_agent.decide import (
     Action,
+    Assigned,
     AttemptSnapshot,
     Close,
     FailedStarts,
@@ -98,7 +99,9 @@ class Agent:
         self._in_progress: dict[Key, asyncio.Task[None]] = {}
         """Actions that take time, by attempt. Until such an action is finished, the agent does nothing else about its
         attempt."""
-        self._sweeping: asyncio.Task[None] | None = None
+        self._recovering: asyncio.Task[None] | None = None
+        self._recovered = False
+        """Whether what earlier agents have left is adopted or ended. Nothing is started before."""
         self._children = Children()
         self._records = SupervisorRecords(settings.state_dir / "attempts")
         slots = find_slots(settings.devices, settings.cpu_slots)
@@ -162,7 +165,7 @@ class Agent:
             for action in decide(self._assignments.assigned, snapshots, self._failed_starts, leaving=leaving, now=now):
                 if action.key not in self._in_progress:
                     self._carry_out(action, snapshots)
-            self._sweep_once()
+            self._recover_once()
             self._delivery.wake()
             if leaving:
                 if self._in_progress or not all(attempt.ended for attempt in self._attempts.values()):
@@ -179,6 +182,8 @@ class Agent:
 
     def _carry_out(self, action: Action, snapshots: Mapping[Key, AttemptSnapshot]) -> None:
         match action:
+            case Start() | Close(_, _, _, Assignment()) if not self._recovered:
+                pass  # the attempt may run here without a record; the next decision repeats the action
             case Start(key, assignment):
                 self._in_background(key, self._start(key, assignment))
             case SendDesired(key, desired):
@@ -232,7 +237,7 @@ class Agent:
 
     async def _finish_in_progress(self) -> None:
         """Wait for the actions in progress, and cancel those that take too long. The next agent repeats these."""
-        tasks = [*self._in_progress.values(), *([self._sweeping] if self._sweeping is not None else [])]
+        tasks = [*self._in_progress.values(), *([self._recovering] if self._recovering is not None else [])]
         if tasks:
             await asyncio.wait(tasks, timeout=_IN_PROGRESS_SECONDS)
         for task in tasks:
@@ -262,8 +267,9 @@ class Agent:
         if await self._adopt_unknown(assignment):
             return
         log.warning("%s ended as %s: %s", action.key, action.kind, action.message)
-        before = acknowledged_end(assignment.spec)
-        record = SupervisorRecord.of(assignment.spec, "", acked=before, before=before)  # no process of it runs
+        ended = acknowledged_end(assignment.spec)
+        before = ended if assignment.spec.gang is None else 0  # a gang ends once
+        record = SupervisorRecord.of(assignment.spec, "", acked=ended, before=before)  # no process of it runs
         try:
             self._adopt(record).spool.close(action.kind, action.message, None, assignment.desired)
         except OSError as error:
@@ -323,19 +329,72 @@ class Agent:
         self._on_change()
         return attempt
 
-    def _sweep_once(self) -> None:
-        """End processes and containers that earlier agents of this node have left and that belong to no attempt. This
-        is done once, after the API's first answer and while no action is in progress."""
-        if self._sweeping is None and self._assignments.assigned is not None and not self._in_progress:
-            self._sweeping = asyncio.create_task(self._sweep(), name="sweep")
-            self._sweeping.add_done_callback(log_defect)
+    def _recover_once(self) -> None:
+        """After the API's first answer, take over what earlier agents of this node have left."""
+        if self._recovering is None and self._assignments.assigned is not None:
+            self._recovering = asyncio.create_task(self._recover(self._assignments.assigned), name="recovery")
+            self._recovering.add_done_callback(log_defect)
 
-    async def _sweep(self) -> None:
-        strays = await self._launcher.sweep(lambda: [attempt.record for attempt in self._attempts.values()])
+    async def _recover(self, assigned: Assigned) -> None:
+        """Find the supervisors of assigned attempts whose records were lost, end processes and containers that belong
+        to no attempt, and adopt those that were found.
+
+        The order matters. If a supervisor without a record is gone, what it has left belongs to no attempt, and it must
+        be gone before its end is reported or the attempt is started again.
+        """
+        found = await self._find_unknown(assigned)
+        failed = 0
+        while True:
+            try:
+                strays = await self._launcher.sweep(lambda: [*self._known_records(), *found])
+                break
+            except (StartFailed, OSError) as error:
+                failed += 1
+                log.warning("what earlier agents have left is not removed yet: %s", error)
+            self._adopt_found(found)
+            await asyncio.sleep(backoff_seconds(failed))
+        self._adopt_found(found)
         if strays:
             log.warning(
                 "%d processes or containers of an earlier agent, which belong to no attempt, were ended", strays
             )
+
+    def _known_records(self) -> list[SupervisorRecord]:
+        return [attempt.record for attempt in self._attempts.values()]
+
+    async def _find_unknown(self, assigned: Assigned) -> list[SupervisorRecord]:
+        found: list[SupervisorRecord] = []
+        for key, assignment in assigned.assignments.items():
+            if key not in self._attempts and (known := await self._find(assignment)) is not None:
+                found.append(known)
+        return found
+
+    async def _find(self, assignment: Assignment) -> SupervisorRecord | None:
+        """Search for a supervisor without a record, again and again while the launcher does not answer."""
+        failed = 0
+        while True:
+            try:
+                return await self._launcher.find(assignment.spec)
+            except LauncherAway as error:
+                failed += 1
+                log.warning("what runs here without a record is not known yet: %s", error)
+                await asyncio.sleep(backoff_seconds(failed))
+            except OSError as error:
+                log.warning("%s: its spool cannot be read: %s", Key.of(assignment.spec), error)
+                return None  # the agent looks again before it starts the attempt
+
+    def _adopt_found(self, found: Sequence[SupervisorRecord]) -> None:
+        """Adopt supervisors without records. From now on attempts may be started."""
+        for record in found:
+            if record.key not in self._attempts:
+                try:
+                    self._records.write(record)
+                except OSError as error:
+                    log.warning("%s is not adopted yet: %s", record.key, error)
+                    continue
+                self._adopt(record)
+        self._recovered = True
+        self._on_change()
 
 
 def _launcher(

@@ -192,6 +192,9 @@ def _for_missing(key: Key, assignment: Assignment, starts: FailedStarts | None, 
         yield Close(key, ExitKind.STOPPED, "stopped before it started on this node", assignment)
     elif not desired.slots:
         yield Close(key, ExitKind.LEFT, "asked to leave before it started on this node", assignment)
+    elif assignment.spec.gang is not None and assignment.spec.last_report_seq:
+        # It has run here, and its records are lost. A gang's programs never run twice in one attempt.
+        yield Close(key, ExitKind.LOST, "its supervisor is gone, and its exit status is unknown", assignment)
     elif starts is None:
         yield Start(key, assignment)
     elif starts.hopeless:

@@ -15,8 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from edt_agent.processes import ProcessId
+from edt_agent.processes import ProcessId, alive, environment
 from edt_agent.safe_files import OF_THE_JOB, read
+from edt_agent.settings import LIFE_VARIABLE
 from edt_contract.attempt import ATTEMPT_FILE, AttemptSpec
 from edt_contract.durable import write_whole
 
@@ -53,7 +54,8 @@ class SupervisorRecord:
     pid: int = 0
     starttime: int = 0
     life: str = ""
-    """Value of EDT_LIFE in the supervisor and all its descendants; "": unknown."""
+    """Value of EDT_LIFE in the supervisor and all its descendants; "": unknown, because the supervisor was gone when
+    the record was made."""
     acked: int = 0
     """Number of the last report that the API has. The number may be too small, but never too large."""
     before: int = 0
@@ -125,7 +127,10 @@ def from_attempt_file(spec: AttemptSpec) -> SupervisorRecord | None:
         # The job could have written anything there.
         text = read(Path(spec.spool_dir) / ATTEMPT_FILE, _ATTEMPT_BYTES, OF_THE_JOB)
         data: dict[str, Any] = json.loads(text or b"")
-        process = {"pid": int(data["pid"]), "starttime": int(data["starttime"])}
-        return SupervisorRecord.of(spec, str(data["socket"]), **process)
+        process = ProcessId(int(data["pid"]), int(data["starttime"]))
+        # A gang's processes have sessions of their own, so only EDT_LIFE says that they belong to this supervisor.
+        life = environment(process.pid).get(LIFE_VARIABLE, "")
+        life = life if alive(process) else ""  # looked at last: now the variable is certainly this process's
+        return SupervisorRecord.of(spec, str(data["socket"]), pid=process.pid, starttime=process.starttime, life=life)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return None

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 from edt_agent.supervisor_records import SupervisorRecord, SupervisorRecords
+from edt_contract.gang import GangCommand
 from support.tagged import leads, lives
 from support.waiting import until
 
@@ -120,6 +121,25 @@ def test_an_agent_that_lost_its_notes_ends_what_still_runs_before_it_says_so(nod
     until(lambda: "attempt-ended" in api.kinds("edt-1/1"))
     assert api.last("edt-1/1", "attempt-ended")["kind"] == "stopped"
     assert not lives(pid)
+
+
+def test_an_agent_that_lost_its_notes_does_not_start_a_gang_again_that_has_ended_here(node, api):
+    gang = GangCommand(("x",))
+    node.start()
+    node.runs(gang=gang)
+    Path(node.home, "jobs", "edt-1", "finish").touch()
+    until(lambda: "attempt-ended" in api.kinds("edt-1/1"))
+    heard = list(api.reports["edt-1/1"])
+    node.signal(signal.SIGKILL)
+    for path in (node.home / "agent" / "n1" / "attempts").glob("*.json"):
+        path.unlink()
+    Path(node.home, "jobs", "edt-1", "finish").unlink()
+    api.want(node.assignment(gang=gang))
+    node.start()
+    until(lambda: len(api.registrations) == 2)
+    node.runs(job="edt-2")
+    assert api.reports["edt-1/1"] == heard
+    assert len(supervisors(node)) == 1
 
 
 def test_ctrl_c_lets_everything_leave_and_reports_the_ends(node, api):

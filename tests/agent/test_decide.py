@@ -54,6 +54,11 @@ def assignment(desired: DesiredState = DESIRED) -> Assignment:
     return Assignment(spec, desired)
 
 
+def of_a_gang(given: Assignment) -> Assignment:
+    gang = Gang(GangCommand(("python", "main.py")), 1, (GangNode("n", "127.0.0.1", (7, 8)),))
+    return dataclasses.replace(given, spec=dataclasses.replace(given.spec, gang=gang))
+
+
 def wanting(desired: DesiredState = DESIRED) -> Assigned:
     return Assigned({KEY: assignment(desired)})
 
@@ -87,6 +92,13 @@ class TestAnAttemptThatDoesNotRun:
         starts = {KEY: FailedStarts(1, 0.0, "no such image", hopeless=True)}
         [close] = decided(wanting(), starts=starts)
         assert (close.kind, close.message) == (ExitKind.SCRIPT_ERROR, "no such image")
+
+    def test_is_lost_and_not_started_again_if_it_is_a_gang_that_has_reported_from_here(self):
+        new = of_a_gang(assignment())
+        assert decided(Assigned({KEY: new})) == (Start(KEY, new),)
+        known = dataclasses.replace(new, spec=dataclasses.replace(new.spec, last_report_seq=2))
+        [close] = decided(Assigned({KEY: known}))
+        assert (close.kind, close.assignment) == (ExitKind.LOST, known)
 
     def test_gets_a_last_word_when_it_is_to_stop_or_leave(self):
         stop, leave = DesiredState(2, (), stop=True), DesiredState(2, (), leaving=(7,))
@@ -237,9 +249,7 @@ class TestAnAttemptThatLeftAndIsWantedAgain:
 
     def test_is_not_started_anew_if_it_is_a_gang_whose_programs_would_run_twice(self):
         again = self.wanting(last_report_seq=9).assignments[KEY]
-        gang = Gang(GangCommand(("python", "main.py")), 1, (GangNode("n", "127.0.0.1", (7, 8)),))
-        of_a_gang = dataclasses.replace(again, spec=dataclasses.replace(again.spec, gang=gang))
-        assert decided(Assigned({KEY: of_a_gang}), {KEY: self.left}) == ()
+        assert decided(Assigned({KEY: of_a_gang(again)}), {KEY: self.left}) == ()
 
     def test_is_not_started_by_a_list_that_is_older_than_its_last_word(self):
         assert decided(self.wanting(last_report_seq=8), {KEY: self.left}) == ()

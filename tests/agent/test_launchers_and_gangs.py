@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from edt_contract.attempt import USAGE_FILE
+from edt_contract.attempt import ATTEMPT_FILE, USAGE_FILE, Assignment
 from edt_contract.gang import GangCommand, Processes, Rendezvous
 from support.places import Place
+from support.tagged import bearers
 from support.waiting import until
 
 pytestmark = pytest.mark.timeout(300)  # containers are started, and a machine may be busy
@@ -91,14 +92,24 @@ while True:
 """
 
 
-def start(place: Place, job: str, script: str, **given: Any) -> None:
+def start(place: Place, job: str, script: str, **given: Any) -> Assignment:
     """Start a gang of two processes, as the platform does: the ports are sent when they are reserved."""
     place.job(job, script, slots=2, gang=COMMAND, **given)
     ports = place.reaches(job, "ports-reserved")["ports"]
     assert len(set(ports)) == 3, "one for the rendezvous and one for each slot"
     assert "engine-started" not in place.api.kinds(f"{job}/1"), "nothing starts before the others are ready"
-    place.job(job, script, slots=2, gang=COMMAND, ports=(tuple(ports),), **given)
+    assignment = place.job(job, script, slots=2, gang=COMMAND, ports=(tuple(ports),), **given)
     place.reaches(job, "engine-started", times=2)
+    return assignment
+
+
+def lose_records(place: Place, *, half_written: bool = False) -> None:
+    """Remove the agent's records of its supervisors, or cut them in the middle."""
+    for path in (place.node.home / "agent" / place.node.name / "attempts").glob("*.json"):
+        if half_written:
+            path.write_text(path.read_text()[:40])
+        else:
+            path.unlink()
 
 
 def printed(place: Place, job: str, rank: int, stream: str = "out") -> str:
@@ -169,6 +180,57 @@ def test_its_processes_outlive_the_agent_and_save_when_the_next_agent_asks_them_
     assert [place.api.kinds("edt-1/1").count(kind) for kind in ("attempt-started", "engine-gone")] == [1, 2]
     assert {path.name for path in place.folder("edt-1").glob("saved-*")} == {"saved-0", "saved-1"}
     assert not place.left_of("edt-1")
+
+
+@pytest.mark.parametrize("own_place", CONTAINERS_LATER, indirect=True)  # Docker knows containers by their labels
+@pytest.mark.parametrize("records", ["lost", "half written"])
+def test_an_agent_without_records_adopts_a_gang_whole(own_place: Place, records: str) -> None:
+    place = own_place
+    place.start()
+    start(place, "edt-1", WAIT)
+    wait_for_both(place, "edt-1")
+    place.kill_agent()
+    lose_records(place, half_written=records == "half written")
+    place.start()
+    until(lambda: "adopted" in place.node.log, 60)
+    assert place.node.signal(signal.SIGINT) == 0
+    assert place.api.last("edt-1/1", "attempt-ended")["kind"] == "left", place.node.log
+    assert [place.api.kinds("edt-1/1").count(kind) for kind in ("attempt-started", "engine-gone")] == [1, 2]
+    assert {path.name for path in place.folder("edt-1").glob("saved-*")} == {"saved-0", "saved-1"}
+    assert not place.left_of("edt-1")
+
+
+def test_an_agent_without_records_ends_all_that_a_dead_supervisor_left_before_it_reports_the_end(
+    process_place: Place,
+) -> None:
+    place = process_place
+    place.start()
+    start(place, "edt-1", WAIT)
+    wait_for_both(place, "edt-1")
+    supervisor = place.supervisor("edt-1")
+    place.kill_agent()
+    lose_records(place)
+    os.kill(supervisor, signal.SIGKILL)
+    until(lambda: len(bearers(place.node.tag)) == 2, what="its ranks die with it, and what they left lives on")
+    place.start()
+    end = place.reaches("edt-1", "attempt-ended")
+    assert set(bearers(place.node.tag)) <= {place.node.agent.pid}, "the platform gives away the slots now"
+    assert (end["kind"], end["message"]) == ("lost", "its supervisor is gone, and its exit status is unknown")
+
+
+def test_a_gang_whose_records_are_all_lost_is_ended_and_not_started_beside_itself(process_place: Place) -> None:
+    place = process_place
+    place.start()
+    assignment = start(place, "edt-1", WAIT)
+    wait_for_both(place, "edt-1")
+    place.kill_agent()
+    lose_records(place)
+    Path(assignment.spec.spool_dir, ATTEMPT_FILE).unlink()
+    place.job("edt-1", WAIT, slots=2, gang=COMMAND, ports=assignment.desired.ports)  # says which reports have come
+    place.start()
+    end = place.reaches("edt-1", "attempt-ended")
+    assert set(bearers(place.node.tag)) <= {place.node.agent.pid}
+    assert (end["kind"], place.api.kinds("edt-1/1").count("attempt-started")) == ("lost", 1)
 
 
 @pytest.mark.extended  # elastic/test_gangs: the supervisor does it, wherever it runs

@@ -130,10 +130,14 @@ class Launcher(Protocol):
         """
 
     async def sweep(self, known: Callable[[], Collection[SupervisorRecord]]) -> int:
-        """End and remove processes or containers of this node that belong to no record of ``known()``.
+        """End and remove processes or containers of this node that belong to no record of ``known()``. The agent starts
+        no supervisor before the first call has returned.
 
         Returns:
             The number of processes or containers that were ended.
+
+        Raises:
+            StartFailed: a container cannot be removed; try again later.
         """
 
     async def ensure_image(self, image: str) -> ImageAbsent | None:

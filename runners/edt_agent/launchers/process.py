@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import importlib.util
 import os
+import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -26,6 +27,9 @@ from edt_contract.encoding import dumps
 from edt_contract.frameworks import FRAMEWORKS, must_be_cold
 from edt_contract.processes import TAG_VARIABLE
 
+_SWEEP_SECONDS = 10.0
+_SWEEP_AGAIN_SECONDS = 0.02
+
 
 class ProcessLauncher:
     """Starts a supervisor as a process, or uses a warm supervisor, which has imported its framework already.
@@ -42,6 +46,8 @@ class ProcessLauncher:
         self._records = records
         self._environ = _clean(environ)
         self._warm = WarmSupervisors(lambda kind: self._spawn(kind, cold=False), settings.warm)
+        self._starting: set[str] = set()
+        """EDT_LIFE of the supervisors that get their specs now, of which the agent has no record yet."""
         self._logs = settings.state_dir / "logs"
         self._logs.mkdir(parents=True, exist_ok=True)
         make_private(settings.sockets)  # if this raises BadSetting, the agent does not start
@@ -55,6 +61,7 @@ class ProcessLauncher:
                 f" install openedt[{package}] there"
             )
         supervisor = self._take(spec) or self._spawn(FrameworkKind.of(spec), cold=True)
+        self._starting.add(supervisor.life)
         try:
             record = await self._hand_over(supervisor, spec, before)
             return ProcessHandle(record, self._settings.tag, supervisor.child)
@@ -62,6 +69,7 @@ class ProcessLauncher:
             self._records.remove(Key.of(spec))
             raise StartFailed(f"the spec did not reach its supervisor: {error.strerror or error}") from error
         finally:
+            self._starting.discard(supervisor.life)
             if supervisor.pipe >= 0:
                 os.close(supervisor.pipe)  # a supervisor without a spec exits when its input ends
                 supervisor.pipe = -1
@@ -75,24 +83,33 @@ class ProcessLauncher:
         return ProcessHandle(record, self._settings.tag)
 
     async def find(self, spec: AttemptSpec) -> SupervisorRecord | None:
-        """Search in the spool folder. A supervisor that has ended and whose last report the API has is not adopted."""
+        """Search in the spool folder. A supervisor of an elastic job that has ended, and whose last report the API has,
+        is not adopted: another one is wanted."""
         known = from_attempt_file(spec)
-        if known is None or (acknowledged_end(spec) and not alive(known.process)):
+        if known is not None and spec.gang is None and acknowledged_end(spec) and not alive(known.process):
             return None
         return known
 
     async def sweep(self, known: Callable[[], Collection[SupervisorRecord]]) -> int:
-        entries = known()
-        lives = {record.life for record in entries} | self._warm.lives
-        sessions = {record.pid for record in entries}
+        """Kill until nothing is left, because a process may start others while it is killed. A process that the kernel
+        does not end is waited for only ``_SWEEP_SECONDS``."""
+        until = time.monotonic() + _SWEEP_SECONDS
+        ended: set[ProcessId] = set()
+        while (strays := self._strays(known())) and time.monotonic() < until:
+            kill(strays)
+            ended |= strays
+            await asyncio.sleep(_SWEEP_AGAIN_SECONDS)
+        return len(ended)
+
+    def _strays(self, known: Collection[SupervisorRecord]) -> set[ProcessId]:
+        lives = {record.life for record in known if record.life} | self._warm.lives | self._starting
+        sessions = {record.pid for record in known}
         marks = {TAG_VARIABLE: self._settings.tag, NODE_VARIABLE: self._settings.name}
-        strays = [
-            process
+        return {
+            process.id
             for process in bearers(marks)
             if process.session not in sessions and environment(process.id.pid).get(LIFE_VARIABLE) not in lives
-        ]
-        kill(process.id for process in strays)
-        return len(strays)
+        }
 
     async def ensure_image(self, image: str) -> ImageAbsent | None:
         return ImageAbsent("this node starts no containers (EDT_LAUNCHER)", for_good=True)
@@ -255,8 +272,9 @@ class ProcessHandle(Handle):
         found = bearers({TAG_VARIABLE: self._tag})
         if record.life:
             return [process for process in found if environment(process.id.pid).get(LIFE_VARIABLE) == record.life]
-        # A record without EDT_LIFE comes from the spool (from_attempt_file). Then the processes are found by their
-        # session, unless another process has the supervisor's pid now.
+        # A record without EDT_LIFE comes from the spool (from_attempt_file), and its supervisor is gone. ``sweep`` has
+        # ended what it left in other sessions. The rest is found by its session, unless another process has the
+        # supervisor's pid now.
         if any(process.id.pid == record.pid and process.id != record.process for process in found):
             return []
         return [process for process in found if process.session == record.pid]

@@ -136,9 +136,9 @@ class DockerLauncher:
 
     async def find(self, spec: AttemptSpec) -> SupervisorRecord | None:
         """Search in the daemon's list of containers. A container that was never started is not adopted, nor a container
-        that has ended and whose last report the API has."""
+        of an elastic job that has ended and whose last report the API has, because another one is wanted."""
         key = Key.of(spec)
-        over = acknowledged_end(spec) > 0
+        over = spec.gang is None and acknowledged_end(spec) > 0
         for seen in await self._containers_of(key):
             if seen.state == "created" or (over and seen.state in {"exited", "dead"}):
                 continue
@@ -157,19 +157,12 @@ class DockerLauncher:
         return self._sockets / f"{spec.job}.{spec.fence}" / "supervisor.sock"
 
     async def sweep(self, known: Callable[[], Collection[SupervisorRecord]]) -> int:
-        failed = 0
-        while True:
-            try:
-                found = await self._daemon.containers(self._node.labels)
-                kept = {record.key for record in known()} | self._starting
-                strays = [seen for seen in found if _key(seen) not in kept]
-                for seen in strays:
-                    await self._daemon.remove(seen.id)
-                return len(strays)
-            except StartFailed as error:
-                failed += 1
-                log.warning("containers of earlier agents are not removed yet: %s", error)
-                await asyncio.sleep(backoff_seconds(failed))
+        found = await self._daemon.containers(self._node.labels)
+        kept = {record.key for record in known()} | self._starting
+        strays = [seen for seen in found if _key(seen) not in kept]
+        for seen in strays:
+            await self._daemon.remove(seen.id)
+        return len(strays)
 
     async def run(self, busy: asyncio.Event) -> None:
         """Keep the states of the containers up to date, for ever. While the daemon does not answer, the states stay as
