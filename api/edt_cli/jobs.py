@@ -72,6 +72,8 @@ def submit(
         raise CannotStart("--user-cmd needs the command after --: edt submit FOLDER --user-cmd -- bash run.sh")
     if path == Path("-") and not user_cmd:
         raise CannotStart("- sends no code, so the job needs a command: edt submit - --user-cmd -- COMMAND")
+    if path == Path("-") and main is not None:
+        raise CannotStart("--main names a script of a folder, and - sends none")
     archive = pack(path, main, checked=not unchecked, command=user_cmd) if path != Path("-") else None
     words = ["--exec-start", framework, "--numWorker", str(max_workers)]
     words += ["--model-main", archive.main] if archive and archive.main else []

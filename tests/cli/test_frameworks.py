@@ -147,6 +147,7 @@ def test_a_command_needs_no_code(api: ServedApi, tmp_path: Path) -> None:
     assert job.command == "nvidia-smi" and list(job.work_dir.iterdir()) == []
     for words, why in (
         (("submit", "-", "--framework", "PyTorch"), "- sends no code"),
+        (("submit", "-", "--main", "x.py", "--user-cmd", "--", "ls"), "--main names a script of a folder"),
         (("submit", ".", "--user-cmd"), "--user-cmd needs the command after --"),
         (("submit", ".", "--main", "a.py", "--user-cmd", "--", "x"), "give one of them"),
     ):
