@@ -139,6 +139,10 @@ class TestCommands:
         with pytest.raises(ArgumentsInvalid, match="--user-cmd: got nothing; it takes a command"):
             command(line)
 
+    def test_a_main_script_is_none(self) -> None:
+        with pytest.raises(ArgumentsInvalid, match=r"--user-cmd: got '{main}'; it takes a program; .* no main script"):
+            command("--user-cmd -- {main} --epochs 5")
+
     @pytest.mark.parametrize(
         ("name", "processes"),
         [("PyTorch", Processes.WORKER), ("distPyTorch", Processes.WORKER), ("disttensorflow", Processes.WORKER),

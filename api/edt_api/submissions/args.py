@@ -19,6 +19,7 @@ from edt_api.submissions import slips
 from edt_api.submissions.frameworks import Find, Prebuilt, find_built_in, framework_of, prebuilt_model
 from edt_api.submissions.main_script import below
 from edt_api.submissions.options import OPTIONS, USER_CMD, Option, count
+from edt_contract.gang import MAIN
 from edt_scheduler.model.catalogue import MOST_WORKERS, RESERVED_VARIABLES, Framework, built_in
 from edt_scheduler.model.jobs import JobSpec
 
@@ -260,6 +261,8 @@ def _check_command(command: tuple[str, ...], framework: Framework, prebuilt: Pre
         raise ArgumentsInvalid(USER_CMD, repr(" ".join(command)[:64]), takes)
     if prebuilt is not None:
         raise ArgumentsInvalid(USER_CMD, repr(" ".join(command)[:64]), "no command beside --pbmodel-name")
+    if command[0] == MAIN:
+        raise ArgumentsInvalid(USER_CMD, repr(MAIN), "a program; a job that runs a command has no main script")
 
 
 def _prebuilt(given: Mapping[str, _Given], framework: str) -> Prebuilt | None:
