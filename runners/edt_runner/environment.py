@@ -5,10 +5,12 @@ A function raises UsageError if the value of its variable is not valid.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 from pathlib import Path
 
-from edt_runner.errors import UsageError
+from edt_runner.errors import usage
 
 
 def pull_weight_timeout() -> float:
@@ -20,12 +22,12 @@ def pull_weight_timeout() -> float:
 def pull_failed_limit() -> int:
     """EDT_PULL_FAILED_LIMITS: how often a joining engine asks again after PULL_FAILED; after one more failure it ends.
     Default 3."""
-    return int(_number("EDT_PULL_FAILED_LIMITS", 3))
+    return int(_finite("EDT_PULL_FAILED_LIMITS", 3))
 
 
 def cpu_slots() -> int:
     """EDT_CPU_SLOTS: number of CPU stand-ins for GPUs on this machine, at least 1. Default: one for each core."""
-    return max(1, int(_number("EDT_CPU_SLOTS", usable_cores())))
+    return max(1, int(_finite("EDT_CPU_SLOTS", usable_cores())))
 
 
 def usable_cores() -> int:
@@ -37,13 +39,13 @@ def devices() -> str:
     """EDT_DEVICES: ``auto`` (GPUs if there are any) or ``cpu``. Default ``auto``."""
     value = os.environ.get("EDT_DEVICES", "auto").lower()
     if value not in ("auto", "cpu"):
-        raise UsageError(f"EDT_DEVICES: got {value!r}, takes 'auto' or 'cpu'")
+        raise usage("EDT_DEVICES", value, "'auto' or 'cpu'")
     return value
 
 
 def seed() -> int:
     """EDT_SEED: seed of a training without a platform. Default 0."""
-    return int(_number("EDT_SEED", 0))
+    return int(_finite("EDT_SEED", 0))
 
 
 def log_limit_bytes() -> int:
@@ -52,7 +54,7 @@ def log_limit_bytes() -> int:
     Returns:
         The size in bytes.
     """
-    return max(1, int(_number("EDT_LOG_LIMIT_MIB", 64) * 1024 * 1024))
+    return max(1, int(_finite("EDT_LOG_LIMIT_MIB", 64) * 1024 * 1024))
 
 
 def fabric_home() -> str:
@@ -89,11 +91,18 @@ def gloo_interface() -> str | None:
     return os.environ.get("GLOO_SOCKET_IFNAME") or None
 
 
+def _finite(name: str, default: float) -> float:
+    value = _number(name, default)
+    if math.isinf(value):
+        raise usage(name, os.environ.get(name), "a finite number")
+    return value
+
+
 def _number(name: str, default: float) -> float:
     text = os.environ.get(name)
     if text is None or not text.strip():
         return float(default)
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"{name}: got {text!r}, takes a number") from None
+    with contextlib.suppress(ValueError):
+        if not math.isnan(value := float(text)):
+            return value
+    raise usage(name, text, "a number")

@@ -17,6 +17,7 @@ from edt_contract.attempt import AttemptSpec, DesiredSlot, DesiredState
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.durable import PatientLog
 from edt_contract.reports import ExitKind, ReportKind
+from edt_runner import environment
 from edt_runner.errors import ExitStatus, how_it_ended
 from edt_runner.protocol.messages import (
     CoordinatorListening,
@@ -74,6 +75,10 @@ class ElasticSupervisor(Supervisor):
         """The driver has received the trained state."""
         self._step = self._step_at = 0.0
         self._step_seconds = 0.0
+
+    def _read_environment(self) -> None:
+        super()._read_environment()
+        environment.hang_seconds()
 
     # ── the desired state ─────────────────────────────────────────────────────────────────────────────────────
     def _never_started(self, allocations: Iterable[int]) -> list[int]:
@@ -285,7 +290,8 @@ class ElasticSupervisor(Supervisor):
         return {
             "digest": self._completed and self._completed.digest,
             "step": self._completed and self._completed.step,
-            "whole": self._coordinator.head_node is not None,
+            # A wrong variable is found before the desired state says which node is the head node; the platform knows it.
+            "whole": self._coordinator.head_node is not None or kind is ExitKind.SCRIPT_ERROR,
             "failed_step": self._failed_step if kind is ExitKind.SCRIPT_ERROR else None,
             "oom": self._oom and kind is ExitKind.LOST,
         }

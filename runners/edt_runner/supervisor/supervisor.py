@@ -22,6 +22,8 @@ from edt_contract.attempt import AttemptSpec, DesiredSlot, DesiredState
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.durable import PatientLog
 from edt_contract.reports import ExitKind, ReportKind
+from edt_runner import environment
+from edt_runner.errors import UsageError
 from edt_runner.supervisor import forking
 from edt_runner.supervisor.agent_link import AgentLink, Spool, Storage, wakeup_at_signals
 from edt_runner.supervisor.shared_folder import SharedFolder
@@ -72,7 +74,8 @@ class Supervisor(ABC):
         """Run until the attempt is over on this node; returns the exit status."""
         forking.share_files(self._spec)  # an earlier attempt that was killed has not done it
         self._spool.append(ReportKind.ATTEMPT_STARTED, {"pid": os.getpid()})
-        self._begin()
+        if self._is_environment_valid():
+            self._begin()
         while True:
             for key, _ in self._selector.select(_LOOK_SECONDS):
                 key.data()
@@ -91,7 +94,27 @@ class Supervisor(ABC):
             if self._end is not None and self._is_empty():
                 return self._close()
 
+    def _is_environment_valid(self) -> bool:
+        """Whether this process can read the variables that it needs itself. A wrong value is an error of the job: the
+        attempt ends with it, since each further attempt would meet it again."""
+        try:
+            self._read_environment()
+        except UsageError as error:
+            name = str(error).partition(":")[0]
+            whose = "the job" if name in self._spec.environ else f"node {self._spec.node}"
+            self._finish(ExitKind.SCRIPT_ERROR, f"a variable in the environment of {whose} is wrong: {error}", 1)
+            return False
+        return True
+
     # ── what an elastic job and a gang do differently ─────────────────────────────────────────────────────────
+    def _read_environment(self) -> None:
+        """Read the variables that this process uses later.
+
+        Raises:
+            UsageError: a value is not valid.
+        """
+        environment.log_limit_bytes()
+
     def _begin(self) -> None:  # noqa: B027 - an elastic job does nothing then
         """Do what comes before the first desired state."""
 
