@@ -62,7 +62,9 @@ private = Path("private-" + os.environ["RANK"])
 private.write_text("x")
 private.chmod(0o600)
 print(json.dumps({
-    "uid": os.getuid(), "MASTER_ADDR": os.environ["MASTER_ADDR"],
+    "uid": os.getuid(), "gid": os.getgid(),
+    "named": [int(os.environ["DLI_RUN_AS_" + each]) for each in ("USER", "GROUP")],
+    "MASTER_ADDR": os.environ["MASTER_ADDR"],
     "privileges": {name: status[name].strip() for name in ("CapPrm", "CapEff", "NoNewPrivs")},
     "descriptors": [number for number in range(64) if os.path.exists(f"/proc/self/fd/{number}")],
     "supervisor": {
@@ -144,6 +146,7 @@ def test_in_a_container_its_processes_are_the_scripts_user_and_hold_nothing_of_t
     for rank in (0, 1):
         seen = json.loads(printed(docker_place, "edt-41", rank))
         assert (seen["uid"], seen["privileges"]) == (10002, {"CapPrm": "0" * 16, "CapEff": "0" * 16, "NoNewPrivs": "1"})
+        assert seen["named"] == [seen["uid"], seen["gid"]]
         assert seen["descriptors"] == [0, 1, 2]
         assert set(seen["supervisor"].values()) == {"Operation not permitted", "Permission denied"}
         assert seen["MASTER_ADDR"] == "127.0.0.1"

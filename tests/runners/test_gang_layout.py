@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from edt_contract.attempt import GANG_PROTOCOL, AttemptSpec
 from edt_contract.gang import MAIN, PYTHON, Gang, GangCommand, GangNode, Processes, Rendezvous
 from edt_runner.rsh import wire
-from edt_runner.supervisor import gang_environment, gang_mpi
+from edt_runner.supervisor import gang_environment, gang_mpi, users
 from edt_runner.supervisor.gang_layout import Layout, lay_out, ports_needed
 
 NODES = (GangNode("alpha", "10.0.0.1", (7, 8, 9, 10)), GangNode("beta", "10.0.0.2", (11, 12)))
@@ -155,3 +156,12 @@ def test_mpirun_numbers_the_ranks_and_shares_no_memory_between_workers_of_one_ma
     layout = lay_out(apart, (PORTS[1], PORTS[1]))
     found = dict(gang_mpi.variables(spec(command, gang=apart), layout, loopback=True))
     assert "OMPI_MCA_btl" not in found and found["OMPI_MCA_oob_tcp_if_include"] == "lo"
+
+
+def test_the_variables_name_the_user_that_the_script_runs_as(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = GangCommand(("x",), Processes.DEVICE)
+    found = variables(command, 0)
+    assert (found["DLI_RUN_AS_USER"], found["DLI_RUN_AS_GROUP"]) == (str(os.getuid()), str(os.getgid()))
+    monkeypatch.setattr(users, "_script", (10002, 10001))  # in a container the supervisor is another user
+    found = variables(command, 0)
+    assert (found["DLI_RUN_AS_USER"], found["DLI_RUN_AS_GROUP"]) == ("10002", "10001")

@@ -290,7 +290,7 @@ class ElasticSupervisor(Supervisor):
         return {
             "digest": self._completed and self._completed.digest,
             "step": self._completed and self._completed.step,
-            # A wrong variable is found before the desired state says which node is the head node; the platform knows it.
+            # A wrong variable is found before this process knows whether this is the head node. The platform knows it.
             "whole": self._coordinator.head_node is not None or kind is ExitKind.SCRIPT_ERROR,
             "failed_step": self._failed_step if kind is ExitKind.SCRIPT_ERROR else None,
             "oom": self._oom and kind is ExitKind.LOST,

@@ -6,7 +6,6 @@ docs/environment.md lists all.
 from __future__ import annotations
 
 import contextlib
-import os
 import site
 import sys
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from edt_contract.attempt import AttemptSpec
 from edt_runner import environment
 from edt_runner.context import Context
+from edt_runner.supervisor import users
 
 
 def of(process: Context, inherited: Mapping[str, str]) -> dict[str, str]:
@@ -48,10 +48,11 @@ def common(
         device: the GPUs that the process sees, with commas between them.
         threads: threads of the process, if neither the job nor the node says otherwise.
     """
+    user, group = users.of_script()  # the supervisor of a gang calls this, and may be another user
     return {
         "DLI_CONDA_HOME": sys.prefix,
-        "DLI_RUN_AS_GROUP": str(os.getgid()),
-        "DLI_RUN_AS_USER": str(os.getuid()),
+        "DLI_RUN_AS_GROUP": str(group),
+        "DLI_RUN_AS_USER": str(user),
         "DLI_TASK_ID": str(max(0, number - 1)),
         "FABRIC_HOME": inherited.get("FABRIC_HOME") or environment.fabric_home(),  # in this node's own installation
         "IS_K8S": "ON" if "KUBERNETES_SERVICE_HOST" in inherited else "OFF",

@@ -95,6 +95,11 @@ def as_script() -> Iterator[None]:
         os.umask(before)
 
 
+def of_script() -> User:
+    """The user that the job's code runs as: that of this process, unless another one is named."""
+    return _script or (os.getuid(), os.getgid())
+
+
 def separate() -> bool:
     """Whether the job's code runs as another user than this process."""
     return _script is not None
