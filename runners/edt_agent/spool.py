@@ -57,6 +57,9 @@ class Facts:
     """The newest reported step; None: no step was reported."""
     open_engines: dict[int, str] = field(default_factory=dict)
     """Slot of each engine that has started and is not gone, by allocation."""
+    pids: dict[int, int] = field(default_factory=dict)
+    """Pid of each of these engines, as its supervisor sees it. A process of a gang that holds several slots stands here
+    once for each of them."""
     gone: set[int] = field(default_factory=set)
     """Allocations whose engine is gone."""
     starved: bool = False
@@ -359,8 +362,11 @@ class Spool:
         match report.kind:
             case ReportKind.ENGINE_STARTED:
                 facts.open_engines[body["allocation"]] = body.get("slot") or ""
+                if body.get("pid") is not None:
+                    facts.pids[body["allocation"]] = body["pid"]
             case ReportKind.ENGINE_GONE:
                 facts.open_engines.pop(body["allocation"], None)
+                facts.pids.pop(body["allocation"], None)
                 facts.gone.add(body["allocation"])
                 facts.starved = facts.starved or body.get("oom") is True
             case ReportKind.PROGRESS | ReportKind.CHECKPOINTED | ReportKind.RESIZED:

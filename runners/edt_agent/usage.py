@@ -13,7 +13,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,25 @@ def cpu_samples(
         memory = sum(now[engine].rss_bytes for engine in measured)
         samples.append(Sample(slot, round(min(1.0, max(0.0, used / cores_per_slot)), 4), memory))
     return samples
+
+
+def spread(found: Mapping[Engine, Reading], processes: Iterable[Sequence[Engine]]) -> dict[Engine, Reading]:
+    """The readings, with equal parts for the slots of one process.
+
+    A process of a gang may hold several slots. Its supervisor measures it once, under one of its allocations.
+
+    Args:
+        found: the readings as the supervisors wrote them.
+        processes: for each process the allocations that it holds.
+    """
+    parts = dict(found)
+    for engines in processes:
+        measured = [found[engine] for engine in engines if engine in found]
+        if len(measured) == 1:
+            [whole] = measured
+            each = Reading(whole.time, whole.cpu_seconds / len(engines), whole.rss_bytes // len(engines))
+            parts |= dict.fromkeys(engines, each)
+    return parts
 
 
 def _cores_used(before: Reading, now: Reading) -> float:
@@ -211,7 +230,8 @@ class UsageReports:
         while True:
             await asyncio.sleep(self._seconds)
             try:
-                await self._send(await asyncio.to_thread(self._measure, self._spools(), self._held()))
+                known = self._spools(), self._held(), self._processes()
+                await self._send(await asyncio.to_thread(self._measure, *known))
             except Exception:
                 log.exception("usage of the slots cannot be measured")  # the agent continues without this
 
@@ -226,10 +246,21 @@ class UsageReports:
             for allocation, slot in attempt.spool.facts.open_engines.items()
         }
 
-    def _measure(self, spools: Mapping[Key, Path], held: Mapping[Engine, str]) -> list[Sample]:
-        before, self._before, now = self._before, {}, time.monotonic()
+    def _processes(self) -> list[list[Engine]]:
+        found: dict[tuple[Key, int], list[Engine]] = {}
+        for key, attempt in self._attempts.items():
+            for allocation, pid in attempt.spool.facts.pids.items():
+                found.setdefault((key, pid), []).append((key, str(allocation)))
+        return list(found.values())
+
+    def _measure(
+        self, spools: Mapping[Key, Path], held: Mapping[Engine, str], processes: Sequence[Sequence[Engine]]
+    ) -> list[Sample]:
+        before, now = self._before, time.monotonic()
+        found: dict[Engine, Reading] = {}
         for key, folder in spools.items():
-            self._before |= readings(key, read_usage_file(folder) or "", now)
+            found |= readings(key, read_usage_file(folder) or "", now)
+        self._before = spread(found, processes)
         return cpu_samples(self._cpu, before, self._before, self._cores_per_slot, held) + self._gpus.measure()
 
     async def _send(self, samples: Sequence[Sample]) -> None:

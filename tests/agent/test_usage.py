@@ -14,7 +14,7 @@ import pytest
 
 from edt_agent.slots import gpus
 from edt_agent.supervisor_records import Key
-from edt_agent.usage import Gpus, Reading, Sample, cpu_samples, read_usage_file, readings
+from edt_agent.usage import Gpus, Reading, Sample, cpu_samples, read_usage_file, readings, spread
 from edt_contract.attempt import USAGE_FILE
 from support.waiting import until
 
@@ -63,6 +63,20 @@ class TestSamples:
         now = {FIRST: Reading(1.0, 0.5, 7), SECOND: Reading(1.0, 1.0, 7)}
         samples = cpu_samples(["0", "1", "2"], before, now, 1.0, held={FIRST: "0"})
         assert samples == [Sample("0", 0.5, 7), Sample("1", 0.0, 0), Sample("2", 0.0, 0)]
+
+
+class TestProcessesWithSeveralSlots:
+    def test_each_slot_has_an_equal_part_of_what_its_process_uses(self) -> None:
+        before, now = {FIRST: Reading(0.0, 1.0, 10)}, {FIRST: Reading(1.0, 2.5, 10)}
+        parts = [spread(found, [[FIRST, SECOND]]) for found in (before, now)]
+        samples = cpu_samples(["0", "1"], *parts, 1.0, held={FIRST: "0", SECOND: "1"})
+        assert samples == [Sample("0", 0.75, 5), Sample("1", 0.75, 5)]
+
+    def test_processes_that_are_measured_one_by_one_keep_their_own(self) -> None:
+        found = {FIRST: Reading(0.0, 1.0, 10), SECOND: Reading(0.0, 2.0, 20)}
+        assert spread(found, [[FIRST], [SECOND]]) == found
+        assert spread(found, [[FIRST, SECOND]]) == found
+        assert spread({}, [[FIRST, SECOND]]) == {}
 
 
 class TestReadings:
@@ -133,6 +147,25 @@ class TestTelling:
         sample = until(work, what="the busy slot is told")
         assert sample["0"] == {"slot": "0", "utilisation": 1.0, "memory_bytes": 4096}
         assert sample["1"] == {"slot": "1", "utilisation": 0.0, "memory_bytes": 0}
+
+    def test_a_process_with_two_slots_is_told_as_the_load_of_both(self, node, api) -> None:
+        node.start(EDT_USAGE_SECONDS="0.2", EDT_CPU_SLOTS="2")
+        assignment = node.assignment(slots=2, environ={"STAND_IN": "shares"})
+        api.want(assignment)
+        until(lambda: api.kinds("edt-1/1").count("engine-started") == 2)
+        file = Path(assignment.spec.spool_dir) / USAGE_FILE
+        begun = time.monotonic()
+
+        def work() -> dict[str, Mapping[str, Any]] | None:
+            """One process that uses all cores of the node."""
+            now = time.monotonic()
+            file.with_suffix(".tmp").write_text(usage_file(now, _100=("0", 1000 * (now - begun), 4096)))
+            file.with_suffix(".tmp").replace(file)
+            return next((each for each in api.usage if "0" in each and each["0"]["utilisation"] > 0), None)
+
+        sample = until(work, what="the busy slots are told")
+        assert sample["0"] == {"slot": "0", "utilisation": 1.0, "memory_bytes": 2048}
+        assert sample["1"] == {"slot": "1", "utilisation": 1.0, "memory_bytes": 2048}
 
     def test_samples_that_cannot_be_told_are_dropped_and_the_agent_goes_on(self, node, api) -> None:
         node.start(EDT_USAGE_SECONDS="0.1")

@@ -2,7 +2,8 @@
 
 ``python stand_in.py [--framework F] [--cold]``. How it behaves comes with the spec, in the variable STAND_IN:
 ``""`` well; ``mute``: ignores every desired state; ``early``: exits with 4 before its spec; ``refuses``: exits with
-2 as after a bad spec; ``daemon``: leaves a process behind in a session of its own; ``lingers``: does not exit.
+2 as after a bad spec; ``daemon``: leaves a process behind in a session of its own; ``lingers``: does not exit;
+``shares``: one process holds all slots.
 A file ``finish`` in its working directory ends it as finished.
 """
 
@@ -109,7 +110,8 @@ class StandIn:
             return True
         for allocation, slot in wanted.items():
             if allocation not in self.engines:
-                pid = self.engines[allocation] = self.fork_engine()
+                shared = next(iter(self.engines.values()), None) if self.behaves("shares") else None
+                pid = self.engines[allocation] = shared or self.fork_engine()
                 self.report(ReportKind.ENGINE_STARTED, allocation=allocation, slot=slot, pid=pid)
         return False
 
