@@ -123,7 +123,12 @@ def wait_for_both(place: Place, job: str) -> None:
     """Both processes wait, and each has left a process in a session of its own."""
     until(lambda: all("waits" in printed(place, job, rank) for rank in (0, 1)), 60)
     until(lambda: all("elsewhere" in printed(place, job, rank) for rank in (0, 1)), 60)
-    until(lambda: len(place.processes(job)) == 5, what="a supervisor, two processes, and two that they have left")
+
+    def all_run() -> bool:
+        names = list(place.processes(job).values())
+        return len(names) == 5 and names.count("sleep") == 2  # each was a shell before
+
+    until(all_run, what="a supervisor, two processes, and two that they have left")
 
 
 @pytest.mark.parametrize("place", PROCESSES_LATER, indirect=True)  # elastic/test_gangs
