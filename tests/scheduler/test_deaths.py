@@ -26,6 +26,8 @@ from support.waiting import until
 
 SLOTS = 4
 OVER = {"FINISHED", "KILLED", "ERROR"}
+NOT_NOW = {429, 503}
+"""429: requests that this user has given up are still being worked on."""
 SECONDS = 240.0
 """For everything; quiet machines need a tenth of it."""
 
@@ -92,12 +94,13 @@ class Platform:
         while True:
             try:
                 answer = self._client.request(method, path, **request)
-                if answer.status_code != 503:
+                if answer.status_code not in NOT_NOW:
                     assert answer.is_success, answer.text
                     return answer
+                said: object = answer.text
             except httpx.TransportError as error:
-                if time.monotonic() > deadline:
-                    raise AssertionError(f"no answer for two minutes: {error!r}") from error
+                said = error
+            assert time.monotonic() < deadline, f"no answer for two minutes: {said!r}"
             time.sleep(0.05)
 
     def submit(self) -> str:
