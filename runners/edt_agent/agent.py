@@ -2,7 +2,8 @@
 supervisors until both agree.
 
 ``assignments`` fetches the assignments. ``attempt`` watches one supervisor. ``decide`` chooses the next actions.
-``launchers`` start supervisors. ``report_delivery`` sends reports to the API. All of them run on one event loop, so
+``launchers`` start supervisors. ``recovery`` takes over what earlier agents have left without a record.
+``report_delivery`` sends reports to the API. All of them run on one event loop, so
 they need no locks.
 """
 
@@ -24,7 +25,6 @@ from edt_agent.assignments import AssignmentFetcher, keep_images
 from edt_agent.attempt import Attempt
 from edt_agent.decide import (
     Action,
-    Assigned,
     AttemptSnapshot,
     Close,
     FailedStarts,
@@ -48,6 +48,7 @@ from edt_agent.errors import (
 from edt_agent.launchers import Handle, Launcher
 from edt_agent.launchers.process import ProcessLauncher
 from edt_agent.processes import Children
+from edt_agent.recovery import Recovery
 from edt_agent.report_delivery import ReportDelivery
 from edt_agent.settings import AgentSettings
 from edt_agent.slots import Slot, find_slots
@@ -100,12 +101,11 @@ class Agent:
         """Actions that take time, by attempt. Until such an action is finished, the agent does nothing else about its
         attempt."""
         self._recovering: asyncio.Task[None] | None = None
-        self._recovered = False
-        """Whether what earlier agents have left is adopted or ended. Nothing is started before."""
         self._children = Children()
         self._records = SupervisorRecords(settings.state_dir / "attempts")
         slots = find_slots(settings.devices, settings.cpu_slots)
         self._launcher = _launcher(settings, self._children, self._records, slots)
+        self._recovery = Recovery(self._launcher, self._records, self._attempts, self._adopt)
         self._api = Api(settings, slots)
         self._assignments = AssignmentFetcher(settings, self._api, self._children, self._on_change)
         self._delivery = ReportDelivery(self._api, self._records, self._attempts, self._on_change)
@@ -182,7 +182,7 @@ class Agent:
 
     def _carry_out(self, action: Action, snapshots: Mapping[Key, AttemptSnapshot]) -> None:
         match action:
-            case Start() | Close(_, _, _, Assignment()) if not self._recovered:
+            case Start() | Close(_, _, _, Assignment()) if not self._recovery.done:
                 pass  # the attempt may run here without a record; the next decision repeats the action
             case Start(key, assignment):
                 self._in_background(key, self._start(key, assignment))
@@ -332,69 +332,9 @@ class Agent:
     def _recover_once(self) -> None:
         """After the API's first answer, take over what earlier agents of this node have left."""
         if self._recovering is None and self._assignments.assigned is not None:
-            self._recovering = asyncio.create_task(self._recover(self._assignments.assigned), name="recovery")
+            self._recovering = asyncio.create_task(self._recovery.run(self._assignments.assigned), name="recovery")
             self._recovering.add_done_callback(log_defect)
-
-    async def _recover(self, assigned: Assigned) -> None:
-        """Find the supervisors of assigned attempts whose records were lost, end processes and containers that belong
-        to no attempt, and adopt those that were found.
-
-        The order matters. If a supervisor without a record is gone, what it has left belongs to no attempt, and it must
-        be gone before its end is reported or the attempt is started again.
-        """
-        found = await self._find_unknown(assigned)
-        failed = 0
-        while True:
-            try:
-                strays = await self._launcher.sweep(lambda: [*self._known_records(), *found])
-                break
-            except (StartFailed, OSError) as error:
-                failed += 1
-                log.warning("what earlier agents have left is not removed yet: %s", error)
-            self._adopt_found(found)
-            await asyncio.sleep(backoff_seconds(failed))
-        self._adopt_found(found)
-        if strays:
-            log.warning(
-                "%d processes or containers of an earlier agent, which belong to no attempt, were ended", strays
-            )
-
-    def _known_records(self) -> list[SupervisorRecord]:
-        return [attempt.record for attempt in self._attempts.values()]
-
-    async def _find_unknown(self, assigned: Assigned) -> list[SupervisorRecord]:
-        found: list[SupervisorRecord] = []
-        for key, assignment in assigned.assignments.items():
-            if key not in self._attempts and (known := await self._find(assignment)) is not None:
-                found.append(known)
-        return found
-
-    async def _find(self, assignment: Assignment) -> SupervisorRecord | None:
-        """Search for a supervisor without a record, again and again while the launcher does not answer."""
-        failed = 0
-        while True:
-            try:
-                return await self._launcher.find(assignment.spec)
-            except LauncherAway as error:
-                failed += 1
-                log.warning("what runs here without a record is not known yet: %s", error)
-                await asyncio.sleep(backoff_seconds(failed))
-            except OSError as error:
-                log.warning("%s: its spool cannot be read: %s", Key.of(assignment.spec), error)
-                return None  # the agent looks again before it starts the attempt
-
-    def _adopt_found(self, found: Sequence[SupervisorRecord]) -> None:
-        """Adopt supervisors without records. From now on attempts may be started."""
-        for record in found:
-            if record.key not in self._attempts:
-                try:
-                    self._records.write(record)
-                except OSError as error:
-                    log.warning("%s is not adopted yet: %s", record.key, error)
-                    continue
-                self._adopt(record)
-        self._recovered = True
-        self._on_change()
+            self._recovering.add_done_callback(lambda _: self._on_change())
 
 
 def _launcher(
