@@ -174,6 +174,11 @@ def descendants(root: int) -> list[int]:
     return _below(root, {pid: int(fields[1]) for pid, fields in _living()})
 
 
+def children(parent: int) -> list[int]:
+    """Pids of all living processes whose parent is ``parent``."""
+    return [pid for pid, fields in _living() if int(fields[1]) == parent]
+
+
 @dataclass(frozen=True)
 class Used:
     """The resources that a process and all its descendants have used."""

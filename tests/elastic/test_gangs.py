@@ -306,16 +306,18 @@ def test_processes_that_are_asked_to_end_can_save(gang: Make, how: Callable[[Gan
 
 
 def test_what_a_shell_script_runs_can_save_too(gang: Make, tmp_path: Path) -> None:
-    """The shell itself dies of the signal at once."""
+    """The shell itself dies of the signal at once. Its slot is free when all has ended."""
     script = tmp_path / "train.sh"
     script.write_text("RANK=0 python main.py\necho after\n")
     with gang(SAVES, (1,), of_commands("bash", str(script))) as started:
         started.start()
         started.await_file("ready-0")
         end_by_stop(started)
+        until(started.gone, 30, "its slot is free")
+        assert (Path(started.specs[0].work_dir) / "saved-0").exists()
         [end] = started.ends()
         assert end["kind"] == "stopped"
-        assert (Path(started.specs[0].work_dir) / "saved-0").exists()
+        assert started.out(0) == ""
 
 
 def test_who_does_not_end_within_the_grace_is_killed(gang: Make) -> None:
@@ -523,6 +525,57 @@ def test_mpirun_starts_a_rank_on_each_slot_of_all_workers(gang: Make, per_node: 
         for number in range(1, len(per_node)):
             assert started.supervisors[number].ended(30)["kind"] == "left"
             assert {body["kind"] for body in started.gone(number).values()} == {"left"}
+
+
+MPIRUN = """
+OMPI_COMM_WORLD_RANK=0 python main.py &
+wait
+"""
+"""It starts a rank as mpirun does, and does not end before it. SIGTERM ends it at once."""
+
+
+@pytest.mark.parametrize("how", [end_by_stop, end_by_drain])
+@pytest.mark.parametrize(
+    "line", ["sh mpirun; echo next; sleep 600", "(sh mpirun | tee copy; echo next) & wait; sleep 600"]
+)
+def test_a_script_around_mpirun_does_not_go_on_when_its_ranks_have_saved(
+    gang: Make, how: Callable[[GangUnderTest], None], line: str
+) -> None:
+    command = GangCommand(("bash", "-c", line), Processes.JOB, (Rendezvous.MPI,))
+    with gang(SAVES.replace("RANK", "OMPI_COMM_WORLD_RANK") + "\nprint('late')", (1,), command) as started:
+        work_dir = Path(started.specs[0].work_dir)
+        (work_dir / "mpirun").write_text(MPIRUN)
+        started.start()
+        started.await_file("ready-0")
+        how(started)
+        until(started.gone, 30, "its slot is free")
+        assert (work_dir / "saved-0").exists()
+        [end] = started.ends()
+        assert end["kind"] == ("stopped" if how is end_by_stop else "left")
+        assert started.out(0) == ""
+
+
+@pytest.mark.mpirun
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("pipe", ["", pytest.param("| tee copy", marks=pytest.mark.extended)])
+def test_a_script_around_the_real_mpirun_does_not_go_on_when_its_ranks_have_saved(gang: Make, pipe: str) -> None:
+    script = SAVES.replace("RANK", "OMPI_COMM_WORLD_RANK").replace("sys.exit(5)", "print('saved'); sys.exit(0)")
+    line = f"mpirun python -u main.py {pipe}; echo next; touch next; sleep 600"
+    command = replace(MPI, command=("bash", "-c", line))
+    with gang(script, (1, 1), command, grace_seconds=20.0) as started:
+        work_dir = Path(started.specs[0].work_dir)
+        started.start()
+        for rank in (0, 1):
+            started.await_file(f"ready-{rank}")
+        below = [pid for client in started.supervisors for pid in processes.descendants(client.process.pid)]
+        end_by_stop(started)
+        until(started.gone, 30, "its slot is free")
+        assert all((work_dir / f"saved-{rank}").exists() for rank in (0, 1))
+        assert [end["kind"] for end in started.ends()] == ["stopped", "stopped"]
+        assert not (work_dir / "next").exists()
+        printed = (work_dir / "copy").read_text() if pipe else started.out(0)
+        assert printed.splitlines() == ["saved", "saved"]
+    assert all(processes.start_time(pid) is None for pid in below)
 
 
 def rsh(*words: str) -> GangCommand:

@@ -23,8 +23,9 @@ from edt_contract.gang import Processes, Rendezvous
 from edt_contract.reports import ExitKind, ReportKind
 from edt_runner.rsh.server import serve
 from edt_runner.rsh.wire import key_of
-from edt_runner.supervisor import forking, gang_environment, gang_failures, gang_mpi, gang_processes, logs
+from edt_runner.supervisor import gang_environment, gang_failures, gang_mpi, gang_processes, logs
 from edt_runner.supervisor.gang_layout import Layout, Member, lay_out, ports_needed
+from edt_runner.supervisor.gang_mpi import MpiProcesses
 from edt_runner.supervisor.gang_processes import GangEnd, GangProcess
 from edt_runner.supervisor.logs import LogPipe
 from edt_runner.supervisor.supervisor import Supervisor
@@ -66,8 +67,11 @@ class GangSupervisor(Supervisor):
         self._suspects_until = 0.0
         self._oom = False
         self._oom_counter = OomCounter()
-        self._asked: set[int] = set()
-        """Pids of the processes that have got SIGTERM with their groups, or outside of all groups."""
+        self._ended_late: list[GangEnd] = []
+        """Processes that have ended since the attempt ends. What they have started may still use their slots."""
+        self._termination = processes.Termination()
+        self._mpi_launchers: tuple[int, ...] = ()
+        """Pids of mpirun and its daemons when their ranks got SIGTERM."""
 
     def _begin(self) -> None:
         try:
@@ -165,7 +169,7 @@ class GangSupervisor(Supervisor):
         _log.info("%s is gone: %s", process.member.words, end.message or "finished")
         self._gone.update(process.member.allocations)
         if self._end is not None:
-            self._report(end, self._kind_after(self._end[0], end))
+            self._ended_late.append(end)
         elif not process.member.runs_command:
             self._report(end, ExitKind.LOST)
             self._end_all(ExitKind.LOST, f"{process.member.words} ended", 0)
@@ -213,39 +217,52 @@ class GangSupervisor(Supervisor):
         self._terminate()
 
     def _terminate(self) -> None:
+        """Send SIGTERM to all processes that run user code.
+
+        Under mpirun that is the ranks, and the shell or program that has started mpirun, which must not go on with its
+        next command when mpirun ends. mpirun ends by itself after its ranks.
+        """
+        uses_mpi = Rendezvous.MPI in self._gang.command.rendezvous
+        mpi = MpiProcesses.below(os.getpid()) if uses_mpi else MpiProcesses((), {})
+        self._mpi_launchers = tuple(mpi.launchers)
         for process in self._living.values():
-            self._asked.add(process.pid)
-            ranks = gang_mpi.ranks_below(process.pid) if Rendezvous.MPI in self._gang.command.rendezvous else []
-            for pid in ranks:
-                self._asked.add(pid)
-                forking.send_signal(pid, signal.SIGTERM)
-            if not (ranks and process.member.runs_command):
-                process.terminate()
+            launchers = [pid for pid, above in mpi.launchers.items() if process.pid in (pid, *above)]
+            if not (launchers and process.member.runs_command):
+                self._termination.ask_group(process.pid)
+                continue
+            for pid in launchers:
+                for each in reversed(mpi.launchers[pid]):  # from the top: one may go on when the one below it ends
+                    self._termination.ask(each)
+        for pid in mpi.ranks:
+            self._termination.ask(pid)
 
     def _is_empty(self) -> bool:
         assert self._end is not None
         for end in self._suspects:
             self._report(end, self._kind_after(self._end[0], end))
         self._suspects = []
+        orphans = self._ended_late and set(processes.children(os.getpid())) - self._living.keys()
+        if not orphans:
+            self._report_ended_late()
         if self._living:
             return False
-        left = processes.descendants(os.getpid())
-        if not left or self._end[0] is ExitKind.FINISHED or time.monotonic() >= self._end_deadline:
+        if self._end[0] is ExitKind.FINISHED or time.monotonic() >= self._end_deadline:
             return super()._is_empty()
-        self._terminate_left(left)
-        return False
+        if any(processes.start_time(pid) is not None for pid in self._mpi_launchers):
+            return False  # what the ended shell has left may take the output of the ranks
+        self._termination.ask_orphans()
+        return not processes.descendants(os.getpid())
 
-    def _terminate_left(self, left: Iterable[int]) -> None:
-        """Send SIGTERM, once, to processes that the gang's processes have started and that have not got it yet."""
-        for pid in left:
-            fields = processes.stat_fields(pid)
-            if fields is not None and not {pid, int(fields[2])} & self._asked:  # field 2: its process group
-                self._asked.add(pid)
-                forking.send_signal(pid, signal.SIGTERM)
+    def _report_ended_late(self) -> None:
+        assert self._end is not None
+        for end in self._ended_late:
+            self._report(end, self._kind_after(self._end[0], end))
+        self._ended_late = []
 
     def _close(self) -> int:
         assert self._end is not None
         logs.end(self._left_pipes, self._selector)
+        self._report_ended_late()
         self._report_never_started(self._own, self._end[0])
         for sock in self._ports:
             sock.close()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from edt_contract import processes
@@ -93,13 +94,34 @@ def variables(spec: AttemptSpec, layout: Layout, *, loopback: bool) -> Mapping[s
     return found
 
 
-def ranks_below(root: int) -> list[int]:
-    """Pids of the processes below ``root`` that Open MPI has started as ranks, and of those that ranks have started.
+@dataclass(frozen=True)
+class MpiProcesses:
+    """The processes of Open MPI below a process.
 
     At SIGTERM, mpirun itself waits before it passes the signal on, and waits for ranks that have ended. So at the end
     of a job the ranks get the signal, and mpirun and its daemons end when their ranks have.
     """
-    return [pid for pid in processes.descendants(root) if _is_of_a_rank(pid)]
+
+    ranks: tuple[int, ...]
+    """Pids of the ranks, and of the processes that ranks have started."""
+    launchers: Mapping[int, tuple[int, ...]]
+    """Pids of mpirun and its daemons, whose children are ranks; for each the pids of the processes above it, from its
+    parent on, without the one from which the search began. A shell that runs a script with mpirun in it is one of
+    those."""
+
+    @classmethod
+    def below(cls, root: int) -> MpiProcesses:
+        """Those below the process ``root``."""
+        fields = {pid: processes.stat_fields(pid) for pid in processes.descendants(root)}
+        parents = {pid: int(found[1]) for pid, found in fields.items() if found is not None}
+        ranks = {pid for pid in parents if _is_of_a_rank(pid)}
+        launchers = {parents[pid] for pid in ranks} & (parents.keys() - ranks)
+        return cls(tuple(ranks), {pid: tuple(_above(pid, parents)) for pid in launchers})
+
+
+def _above(pid: int, parents: Mapping[int, int]) -> Iterator[int]:
+    while (pid := parents[pid]) in parents:
+        yield pid
 
 
 def _is_of_a_rank(pid: int) -> bool:

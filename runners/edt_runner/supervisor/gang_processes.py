@@ -39,14 +39,6 @@ class GangProcess:
     started: float = field(default_factory=time.monotonic)
     """Monotonic seconds."""
 
-    def terminate(self) -> None:
-        """Send SIGTERM to the process and to all processes of its group. Launchers such as torchrun put the processes
-        that they start into other groups, and forward the signal themselves; a shell does not."""
-        try:
-            os.killpg(self.pid, signal.SIGTERM)
-        except ProcessLookupError:  # it has just been forked, and leads no group yet
-            forking.send_signal(self.pid, signal.SIGTERM)
-
     def collect(self, selector: selectors.BaseSelector) -> tuple[str, list[LogPipe]]:
         """Read the last output. Call this when the process is gone.
 
