@@ -3,8 +3,7 @@ supervisors until both agree.
 
 ``assignments`` fetches the assignments. ``attempt`` watches one supervisor. ``decide`` chooses the next actions.
 ``launchers`` start supervisors. ``recovery`` takes over what earlier agents have left without a record.
-``report_delivery`` sends reports to the API. All of them run on one event loop, so
-they need no locks.
+``report_delivery`` sends reports to the API. All of them run on one event loop, so they need no locks.
 """
 
 from __future__ import annotations
