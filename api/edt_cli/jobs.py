@@ -59,7 +59,9 @@ def submit(
     data_path: Annotated[str | None, typer.Option(help="Folder below the platform's data folder.")] = None,
     image: Annotated[str | None, typer.Option(help="What its containers are made of, on nodes that use them.")] = None,
     arg: Annotated[list[str] | None, typer.Option("--arg", help="One argument of the script; repeatable.")] = None,
-    unchecked: Annotated[bool, typer.Option("--unchecked", help="Let the server alone check the script.")] = False,
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Let the server alone check the script, and whether one is needed.")
+    ] = False,
     follow_it: Annotated[bool, typer.Option("--follow", "-f", help="Show its log; end with its exit status.")] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -70,8 +72,9 @@ def submit(
     own = [*(arg or []), *(arguments or [])]
     if user_cmd and not own:
         raise CannotStart("--user-cmd needs the command after --: edt submit FOLDER --user-cmd -- bash run.sh")
-    if path == Path("-") and not user_cmd:
-        raise CannotStart("- sends no code, so the job needs a command: edt submit - --user-cmd -- COMMAND")
+    if path == Path("-") and not user_cmd and not unchecked:
+        why = "- sends no code, so the job needs a command: edt submit - --user-cmd -- COMMAND"
+        raise CannotStart(f"{why}; or --unchecked, if its framework has a command that needs no script")
     if path == Path("-") and main is not None:
         raise CannotStart("--main names a script of a folder, and - sends none")
     archive = pack(path, main, checked=not unchecked, command=user_cmd) if path != Path("-") else None

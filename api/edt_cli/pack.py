@@ -38,7 +38,7 @@ def pack(path: Path, main: str | None, *, checked: bool = True, command: bool = 
     Args:
         path: the script or the folder.
         main: the script of a folder; default ``main.py``, or else the only Python file at the top of the folder.
-        checked: whether to check that this Python can parse the script.
+        checked: whether to check that there is a script and that this Python can parse it.
         command: whether the job runs a command instead of the script, which may then be any file.
 
     Raises:
@@ -50,8 +50,8 @@ def pack(path: Path, main: str | None, *, checked: bool = True, command: bool = 
         name = path.resolve().name
         if command:
             return Archive(_write_tar(path, name), f"{name}.modelDir.tar", "", name)
-        main = main or _only_script(path)
-        if not (path / main).is_file():
+        main = main or _only_script(path, checked=checked)
+        if main and not (path / main).is_file():
             raise CannotStart(f"{path} has no {main}: name the script to run with --main")
         if checked:
             _check(path / main)
@@ -65,11 +65,11 @@ def pack(path: Path, main: str | None, *, checked: bool = True, command: bool = 
     return Archive(_write_tar(path, path.name), f"{path.stem}.modelDir.tar", "" if command else path.name, None)
 
 
-def _only_script(folder: Path) -> str:
-    """Return the name of the script that a folder runs if its user names none.
+def _only_script(folder: Path, *, checked: bool) -> str:
+    """Return the name of the script that a folder runs if its user names none; "": it has no Python file.
 
     Raises:
-        CannotStart: it has no ``main.py``, and not exactly one other Python file.
+        CannotStart: it has no ``main.py`` and several other Python files; or ``checked``, and it has none.
     """
     if (folder / "main.py").is_file():
         return "main.py"
@@ -79,8 +79,11 @@ def _only_script(folder: Path) -> str:
         raise CannotStart(f"{folder} cannot be read: {error.strerror or error}") from error
     if len(found) == 1:
         return found[0]
+    if not found and not checked:
+        return ""
     others = f" but {', '.join(found[:_MOST_NAMED])}{' …' if len(found) > _MOST_NAMED else ''}" if found else ""
-    raise CannotStart(f"{folder} has no main.py{others}: name the script to run with --main")
+    way_out = "name the script to run with --main" if found else f"the job has no script to run. {_ANYWAY}"
+    raise CannotStart(f"{folder} has no main.py{others}: {way_out}")
 
 
 def _check(script: Path) -> None:

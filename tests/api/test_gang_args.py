@@ -96,6 +96,17 @@ class TestEntriesOfAdmins:
         with pytest.raises(ArgumentsInvalid, match=r"--user-cmd: got nothing; .*since mpi has none of its own"):
             parse("--exec-start mpi --model-main main.py", {"mpi": bare}.get)
 
+    @pytest.mark.parametrize(("name", "line", "runs"), [
+        ("ray", "", True), ("ray", "--model-main main.py", False), ("devices", "", False), ("ours", "", False),
+        ("PyTorch", "--pbmodel-name AlexNet", False),
+    ])  # fmt: skip
+    def test_one_whose_command_has_no_place_for_a_script_needs_none(self, name: str, line: str, runs: bool) -> None:
+        assert parse(f"--exec-start {name} {line}", find).has_command is runs
+
+    def test_an_upload_for_such_a_command_may_have_no_script(self, tmp_path: Path) -> None:
+        job = parse("--exec-start ray --model-dir code", find)
+        assert prepare(tar({"code/run.sh": b"ray status\n"}), tmp_path / "a", code(job, "code.tar")) == ("code", "")
+
     def test_a_main_for_another_python_is_not_compiled(self, tmp_path: Path) -> None:
         job = parse("--exec-start ray --model-main main.py", find)
         assert prepare(b"print 'hi'\n", tmp_path / "a", code(job, None)) == ("", "main.py")

@@ -155,6 +155,24 @@ def test_a_command_needs_no_code(api: ServedApi, tmp_path: Path) -> None:
         assert done.returncode == 2 and why in done.stderr
 
 
+def test_an_entry_whose_command_names_no_script_needs_neither_script_nor_upload(api: ServedApi, tmp_path: Path) -> None:
+    (tmp_path / "sh.toml").write_text('name = "sh"\ncommand = ["bash", "run.sh"]\n')
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "run.sh").write_text("exit 0\n")
+    assert typed(api, tmp_path, "frameworks", "add", "sh.toml").returncode == 0
+    job = made(api, typed(api, tmp_path, "submit", "code", "--framework", "sh", "--unchecked", "--", "--fast"))
+    assert (job.script, job.command, job.work_dir.name) == ("", "bash run.sh --fast", "code")
+    assert (job.work_dir / "run.sh").is_file()
+    assert (
+        list(made(api, typed(api, tmp_path, "submit", "-", "--framework", "sh", "--unchecked")).work_dir.iterdir())
+        == []
+    )
+    for folder in ("code", "-"):
+        refused = typed(api, tmp_path, "submit", folder, "--framework", "PyTorch", "--unchecked")
+        assert refused.returncode == 1 and refused.stderr, "PyTorch runs a script"
+    assert typed(api, tmp_path, "frameworks", "remove", "sh").returncode == 0
+
+
 def test_the_list_says_how_many_processes_a_framework_starts(api: ServedApi, tmp_path: Path) -> None:
     (tmp_path / "ray.toml").write_text(RAY)
     assert typed(api, tmp_path, "frameworks", "add", "ray.toml").returncode == 0

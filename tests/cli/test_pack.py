@@ -45,10 +45,16 @@ def test_the_only_script_at_the_top_of_a_folder_without_a_main_is_the_one_that_r
         assert (packed.main, packed.model_dir) == ("train.py", "model")
 
 
+def test_a_folder_without_any_script_goes_unchecked_and_names_none(folder):
+    (folder / "main.py").rename(folder / "run.sh")
+    with (packed := pack(folder, None, checked=False)).file:
+        assert (packed.main, packed.model_dir) == ("", "model")
+
+
 @pytest.mark.parametrize(
     ("scripts", "words"),
     [
-        ((), r"has no main\.py: name the script to run with --main"),
+        ((), r"has no main\.py: the job has no script to run\. --unchecked leaves that to the server"),
         (("net.py", "train.py"), r"has no main\.py but net\.py, train\.py: name the script to run with --main"),
         ([f"{n}.py" for n in range(9)], r"but 0\.py, 1\.py, 2\.py, 3\.py, 4\.py …: "),
     ],

@@ -53,7 +53,8 @@ class Submission(JobSpec):
     prebuilt: str | None = None
     """The script of the prebuilt model that ``--pbmodel-name`` asks for, in place of an upload."""
     has_command: bool = False
-    """Whether the job runs the command of ``--user-cmd`` in place of a script."""
+    """Whether the job runs a command in place of a script: that of ``--user-cmd``, or that of its framework, if the
+    client named no script and the framework's command has no place for one."""
     max_workers: int = 0
     """The most workers that the job's framework takes; 0: any number."""
     own_python: bool = False
@@ -128,7 +129,8 @@ def parse(args: str, find: Find = find_built_in) -> Submission:
         gang=framework.gang(command[:1] if command else ()),
         default_log=framework.default_log,
         model_folder=framework.model_folder,
-        has_command=command is not None,
+        has_command=command is not None
+        or not (framework.takes_script or prebuilt is not None or "--model-main" in last),
         max_workers=framework.max_workers,
         own_python=image is not None or framework.other_python,
         args_verbatim=_masked(args, options),

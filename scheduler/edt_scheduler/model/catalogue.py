@@ -74,6 +74,11 @@ class Framework:
         """Whether its jobs may run with another Python than this one."""
         return bool(self.image or self.python_home)
 
+    @property
+    def takes_script(self) -> bool:
+        """Whether its jobs run a main script."""
+        return self.elastic or not self.command or MAIN in self.command
+
     def gang(self, words: tuple[str, ...] = ()) -> GangCommand | None:
         """Return what a job of this framework runs; None: the job is elastic.
 
