@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import select
 import socket
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,7 +25,17 @@ from edt_runner.engine.link import EngineLink
 from edt_runner.errors import PeerLost
 from edt_runner.protocol import channel
 from edt_runner.protocol.channel import Channel, connect
-from edt_runner.protocol.messages import EngineGone, Hello, Message, Progress, Resized, Role, StateLost, TrainingReport
+from edt_runner.protocol.messages import (
+    EngineExpected,
+    EngineGone,
+    Hello,
+    Message,
+    Progress,
+    Resized,
+    Role,
+    StateLost,
+    TrainingReport,
+)
 from support.talk import status
 from support.waiting import until
 
@@ -101,6 +113,43 @@ def test_an_engine_that_died_with_its_supervisor_before_either_was_heard_is_not_
     with leader.coordinator():
         until(lambda: leader.received(TrainingReport), what="what it had to report is passed on")
         until(lambda: leader.received(StateLost, later=1.0), what="nobody has the weights")
+
+
+def test_an_engine_whose_supervisor_has_gone_to_a_successor_counts_as_gone_after_five_seconds_only(
+    leader: Leader,
+) -> None:
+    """Within that time the old head node reads that it has a successor, and ends its coordinator."""
+    with leader.coordinator():
+        line = Channel(connect(leader.address, role=Role.ENGINE, token=TOKEN, name="1"))
+        line.send(STATUS)
+        supervisor = Channel(connect(leader.address, role=Role.SUPERVISOR, token=TOKEN, name="there"))
+        supervisor.send(EngineExpected("1"))
+
+        steps = itertools.count()
+
+        def go_on() -> None:
+            """Make progress twice: between the two reports, the coordinator has looked at its clock."""
+            for step in itertools.islice(steps, 2):
+                line.send(Progress(step, 10, 1, 2, 1, 0.5, 10.0, {}))
+                until(partial(reported, step))
+
+        def reported(step: int) -> bool:
+            return any(body["step"] == step for body in leader.bodies("progress"))
+
+        def listens() -> bool:
+            """Whether the supervisor is told of progress: then the coordinator has read what it sent."""
+            go_on()
+            return bool(select.select([supervisor], [], [], 0.1)[0])
+
+        until(listens)
+        supervisor.close()
+        go_on()
+        leader.now += 4.5
+        go_on()
+        assert not leader.received(StateLost)
+        until(lambda: leader.received(StateLost, later=0.2), what="nobody has the weights")
+        assert leader.now < 7
+        line.close()
 
 
 def test_an_engine_is_told_as_lost_once_however_many_regroups_its_death_takes(leader: Leader) -> None:

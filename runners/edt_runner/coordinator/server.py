@@ -52,9 +52,15 @@ _MOST_BACKLOG = 16 * 1024 * 1024
 Further metrics are not sent to it."""
 _MOST_UNLOGGED = 100_000
 """The most bundles of metrics that are kept until a driver acknowledges them."""
-_ORPHAN_SECONDS = 1.0
-"""A supervisor whose connection breaks may connect again. Its engines count as gone only after this time, or when their
-own connections have broken, too."""
+_ORPHAN_SECONDS = 5.0
+"""A supervisor whose connection breaks may connect again, or it may have gone to the successor of this coordinator. Its
+engines count as gone only after this time, or when their own connections have broken, too.
+
+A coordinator that has a successor must not begin a regroup, and this time is enough for its supervisor to end it: the
+new head node starts its coordinator and names it in the shared folder within about a second, the old head node reads
+that file once a second, and three seconds are left for slow machines and storage. The successor waits longer than this
+for the engines (``lifecycle.SILENT_SECONDS``). If a node is lost, this costs no time as a rule, because the connections
+of its engines break, too."""
 _UNKNOWN_SECONDS = 5.0
 """An engine that no supervisor has announced counts as gone this long after its connection has ended."""
 
