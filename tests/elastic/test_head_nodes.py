@@ -59,6 +59,31 @@ def steps(training: Elastic) -> int:
     return training.gate.reached()
 
 
+@contextmanager
+def stopped(supervisor: SupervisorClient) -> Iterator[None]:
+    """A supervisor reads nothing, while what it has forked goes on."""
+    os.kill(supervisor.process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(supervisor.process.pid, signal.SIGCONT)
+
+
+def all_go_on_under_the_successor(training: Elastic, there: SupervisorClient, digest: str) -> None:
+    """Both engines train to the end, and none waits for another until a supervisor finds that it waits too long."""
+    until(lambda: "edt-coordinator" not in parts(training.supervisor), 60)
+    began = time.monotonic()
+    training.gate.open()
+    end = there.ended()
+    seconds = time.monotonic() - began
+    sizes = [report.body["workers"] for report in there.reports if report.kind is ReportKind.PROGRESS]
+    lost = [r.body for r in there.reports if r.kind is ReportKind.RESIZED and r.body["lost"]]
+    assert (end["kind"], end["whole"], end["digest"]) == ("finished", True, digest)
+    assert set(sizes) == {2} and not lost
+    assert seconds < 40  # not the minute after which a silent engine is missed
+    assert training.supervisor.ended()["whole"] is False
+
+
 def test_a_successor_takes_coordinator_and_driver_over_before_the_old_head_node_goes(
     nursery: Nursery, tmp_path: Path, digest: str
 ) -> None:
@@ -93,6 +118,38 @@ def test_a_head_node_that_the_platform_cannot_reach_is_succeeded_all_the_same(
         assert training.supervisor.ended()["whole"] is False
     assert (end["kind"], end["whole"], end["digest"]) == ("finished", True, digest)
     assert set(sizes) == {2} and not lost
+
+
+def test_a_head_node_that_reads_late_of_its_successor_takes_no_engine_for_lost(
+    nursery: Nursery, tmp_path: Path, digest: str
+) -> None:
+    """Its coordinator still runs when the supervisor of engine 2 has left it, and the engines are still connected."""
+    with two_nodes(nursery, tmp_path) as (training, there):
+        with stopped(training.supervisor):
+            there.hold([2])
+            address_of(there)
+            time.sleep(2.5)  # the shared file is read once a second
+        all_go_on_under_the_successor(training, there, digest)
+        logs = [(Path(spool) / "supervisor.log").read_text() for spool in (training.spec.spool_dir, tmp_path / "there")]
+    assert "regroup" not in "".join(logs)
+
+
+def test_a_regroup_that_the_coordinator_of_a_head_node_beyond_reach_began_is_begun_anew_by_its_successor(
+    nursery: Nursery, tmp_path: Path, digest: str
+) -> None:
+    """Engine 1 stands at the gate, called to a regroup without engine 2, when it connects to the successor. Otherwise
+    engine 2 might wait for it in the next reduction: the old coordinator had forgotten the address at which the two may
+    be connected, so engine 1 may leave the group without shutting that connection."""
+    with two_nodes(nursery, tmp_path) as (training, there):
+        training.gate.allow(training.gate.allowed + 1)  # engine 2 computes nothing in its first step, and is not held
+        training.gate.close()
+        logs = [Path(spool) / "supervisor.log" for spool in (training.spec.spool_dir, tmp_path / "there")]
+        with stopped(training.supervisor):
+            there.hold([2])
+            address_of(there)
+            until(lambda: "regroup 1 of engines 1\n" in logs[0].read_text(), what="the old coordinator misses engine 2")
+        until(lambda: "regroup 2 of engines 1, 2\n" in logs[1].read_text(), what="the new one calls both at once")
+        all_go_on_under_the_successor(training, there, digest)
 
 
 def test_the_head_node_dies_and_the_engines_elsewhere_go_on_under_another(

@@ -17,9 +17,19 @@ SCHEDULES = pytest.mark.parametrize(
 """Of each kind 500. A training of each would take hours."""
 
 
-def wander(simulation: Simulation, *, deaths: float = 0.0, troubles: float = 0.0, restarts: float = 0.0) -> None:
+def wander(
+    simulation: Simulation,
+    *,
+    deaths: float = 0.0,
+    troubles: float = 0.0,
+    restarts: float = 0.0,
+    interruptions: float = 0.0,
+    successors: float = 0.0,
+) -> None:
     """Five random desired states, most of them replaced by the next before they are reached, and what happens to the
-    training meanwhile, each as likely as given: engines die, connections break, another coordinator takes over."""
+    training meanwhile, each as likely as given: engines die, connections break, another coordinator takes over, a
+    coordinator begins a regroup by itself and, over it, may give way to a successor. Without ``interruptions`` no
+    number is drawn for them: the schedules of the tests that have none stay what they are."""
     chance = simulation.chance
     simulation.set_desired((), chance.randint(1, 3))
     for _ in range(5):
@@ -27,6 +37,8 @@ def wander(simulation: Simulation, *, deaths: float = 0.0, troubles: float = 0.0
         if chance.random() < troubles:
             simulation.disturb()
             simulation.some(chance.randint(0, 30))
+        if interruptions and chance.random() < interruptions:
+            interrupt(simulation, successors)
         if chance.random() < restarts and not simulation.over:
             simulation.restart()
             simulation.some(chance.randint(0, 60))
@@ -41,6 +53,19 @@ def wander(simulation: Simulation, *, deaths: float = 0.0, troubles: float = 0.0
         simulation.set_desired(stay, chance.randint(not stay, max(1, simulation.workers - len(stay))))
         if simulation.over:
             return
+
+
+def interrupt(simulation: Simulation, successors: float) -> None:
+    """A coordinator begins a regroup by itself. As likely as given, a successor takes over meanwhile and does the
+    same. Only while an engine has the weights: a successor that finds none ends the attempt."""
+    chance = simulation.chance
+    while simulation.trains():
+        simulation.interrupt()
+        simulation.some(chance.randint(0, 40))
+        if not simulation.trains() or chance.random() >= successors:
+            return
+        simulation.restart()
+        simulation.some(chance.randint(0, 60))
 
 
 def came_through(simulation: Simulation) -> str:
@@ -86,3 +111,24 @@ def test_coordinators_that_die_lose_and_repeat_nothing(seeds: Sequence[int]) -> 
         wander(simulation, deaths=0.2, restarts=0.4)
         ends[came_through(simulation)] += 1
     assert ends["finished"] > len(seeds) / 2 and set(ends) <= {"finished", "lost"}, ends
+
+
+@SCHEDULES
+def test_regroups_that_coordinators_begin_by_themselves_lose_and_repeat_nothing(seeds: Sequence[int]) -> None:
+    """One after the other: each may have called some engines to a regroup of which its successor knows nothing."""
+    for seed in seeds:
+        simulation = simulation_of(seed)
+        wander(simulation, troubles=0.2, interruptions=0.6, successors=0.6)
+        assert came_through(simulation) == "finished", seed
+
+
+@SCHEDULES
+def test_deaths_in_regroups_that_coordinators_begin_by_themselves_lose_and_repeat_nothing(
+    seeds: Sequence[int],
+) -> None:
+    ends = Counter[str]()
+    for seed in seeds:
+        simulation = simulation_of(seed)
+        wander(simulation, deaths=0.2, interruptions=0.6, successors=0.6)
+        ends[came_through(simulation)] += 1
+    assert ends["finished"] > len(seeds) / 2 and set(ends) <= {"finished", "left", "lost"}, ends

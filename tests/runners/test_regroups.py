@@ -8,10 +8,11 @@ from edt_runner.coordinator.coordinator import Coordinator
 from edt_runner.coordinator.lifecycle import SETTLE_SECONDS
 from edt_runner.coordinator.members import Phase
 from edt_runner.coordinator.regroup import VIEWS_SECONDS
-from edt_runner.protocol.data import CatchUp, EngineResult, EngineState, MicroBatch, RegroupStatus
+from edt_runner.protocol.data import CatchUp, EngineResult, EngineState, EngineStatus, MicroBatch, RegroupStatus
 from edt_runner.protocol.engine_messages import (
     ApplyRegroupPlan,
     CancelGeneration,
+    EngineConnected,
     GenerationSettled,
     JoinAgain,
     ReceiveStateFromDriver,
@@ -572,3 +573,81 @@ def test_an_engine_that_comes_late_and_knows_of_a_later_regroup_is_called_to_one
     stood = status(number, "1", "2", state=EngineState.REGROUPING, regroup=7)
     talk.coordinator.engine_connected("2", stood, 0)
     assert talk.coordinator.regrouping and talk.coordinator.members.newest_regroup > 7
+
+
+# ── what the coordinator before had begun ─────────────────────────────────────────────────────────────────────────
+
+
+def test_a_new_coordinator_gives_no_number_that_an_engine_knows_from_the_one_before() -> None:
+    """A generation that was published or planned, and that no engine has announced or entered yet."""
+    for who in "12":
+        talk = successor("1", "2")
+        for name in "12":
+            talk.coordinator.engine_connected(name, status(7, "1", "2", known=1008 if name == who else 7), 0)
+        talk.begin()
+        talk.come("3")
+        assert talk.coordinator.change and talk.coordinator.change.new.number > 2000
+
+
+def test_a_new_coordinator_gives_no_number_that_a_joining_engine_knows_from_the_one_before() -> None:
+    talk = successor("1", "2")
+    talk.coordinator.engine_connected("2", EngineConnected(EngineStatus(EngineState.JOINING, known=1008)), 0)
+    talk.coordinator.engine_connected("1", status(7, "1", state=EngineState.REGROUPING), 0)
+    talk.stand("1", 5)
+    assert plan_of(talk, "1").generation > 2000
+
+
+def test_a_number_that_an_engine_knows_that_comes_late_is_not_given_after_it() -> None:
+    talk = Talk().start("1")
+    talk.coordinator.engine_connected("2", EngineConnected(EngineStatus(EngineState.JOINING, known=50)), 0)
+    talk.come("2")
+    assert talk.coordinator.change and talk.coordinator.change.new.number > 50
+
+
+def sent_back_by_the_one_before() -> Talk:
+    """Both have the state and are called to a regroup; engine 2 has not yet read that it shall ask to join again."""
+    talk = successor("1", "2")
+    talk.begin()
+    stood = status(7, "1", "2", state=EngineState.REGROUPING)
+    for name in "12":
+        talk.coordinator.engine_connected(name, stood, 0)
+    assert called(talk, "1", "2") == [[TrainingDefined, StartRegroup], [TrainingDefined, StartRegroup]]
+    return talk
+
+
+def test_an_engine_that_was_sent_back_is_not_waited_for_in_a_regroup() -> None:
+    talk = sent_back_by_the_one_before()
+    talk.stand("1", 5)
+    assert talk.kinds("1") == []
+    talk.coordinator.join_request("2", join_request("2", 3), 0)
+    plan = plan_of(talk, "1")
+    assert plan.plan.members == ("1",) and plan.lost == ()
+    talk.coordinator.regrouped("1", plan.regroup, 0)
+    assert talk.coordinator.members.current.members == ("1",)
+    assert talk.coordinator.change and talk.coordinator.change.new.members == ("1", "2")
+
+
+def test_an_engine_that_asks_to_join_when_a_regroup_is_planned_begins_the_next_one_of_the_others() -> None:
+    talk = sent_back_by_the_one_before()
+    for name in "12":
+        talk.stand(name, 5)
+    talk.sent()
+    talk.coordinator.join_request("2", join_request("2", 3), 0)
+    assert called(talk, "1", "2") == [[StartRegroup], []]
+    talk.regroup("1")
+    assert talk.coordinator.change and talk.coordinator.change.new.members == ("1", "2")
+
+
+def test_a_member_that_asks_to_join_begins_a_regroup_of_the_others() -> None:
+    """They would wait in their collective for it."""
+    talk = Talk().start("1", "2")
+    talk.coordinator.join_request("2", join_request("2", 0), 0)
+    assert called(talk, "1", "2") == [[StartRegroup], []]
+    talk.regroup("1")
+    assert talk.coordinator.change and talk.coordinator.change.new.members == ("1", "2")
+
+
+def test_when_the_last_engine_that_had_the_weights_asks_to_join_the_attempt_is_lost() -> None:
+    talk = Talk().start("1")
+    talk.coordinator.join_request("1", join_request("1", 0), 0)
+    assert [type(message) for message in talk.sent("supervisors")] == [StateLost]

@@ -1,7 +1,8 @@
-"""What an engine reports of itself while it works on a step."""
+"""What an engine reports of itself, while it works on a step and to a coordinator that is new."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,14 +10,27 @@ from typing import Any, cast
 import pytest
 import torch
 
+from edt_contract.reports import ExitKind
 from edt_runner import context
 from edt_runner.comm.process_groups import GlooPlane
 from edt_runner.context import ActivityKind
+from edt_runner.engine.link import EngineLink
 from edt_runner.engine.step_runner import EngineParts, StepRunner
-from edt_runner.protocol.data import ReplicaHistory
-from edt_runner.protocol.engine_messages import EngineConnected, ReplicasChanged
+from edt_runner.protocol.data import CatchUp, EngineState, EngineStatus, RegroupPlan, ReplicaHistory
+from edt_runner.protocol.engine_messages import (
+    ApplyRegroupPlan,
+    EngineConnected,
+    ExitEngine,
+    GroupBuilt,
+    JoinAgain,
+    JoinRequest,
+    PrepareGeneration,
+    ReceiveStateFromDriver,
+    ReplicasChanged,
+    StartRegroup,
+)
 from edt_runner.schedule import Schedule, StepKind
-from support.one_engine import one_engine
+from support.one_engine import Coordinator, one_engine
 from support.waiting import until
 
 
@@ -85,3 +99,61 @@ def test_an_engine_tells_a_coordinator_that_is_new_what_it_knows_of_the_replicas
         link._introduce()
         assert coordinator.receive(EngineConnected).history is None
         assert coordinator.receive(EngineConnected).history == history
+
+
+def introduction(link: EngineLink, coordinator: Coordinator) -> EngineStatus:
+    """How the engine introduces itself to a coordinator that is new."""
+    link._introduce()
+    return coordinator.receive(EngineConnected).status
+
+
+@pytest.mark.parametrize("state", [EngineState.TRAINING, EngineState.SWITCHED_OUT, EngineState.ENDED])
+@pytest.mark.parametrize("call", [StartRegroup, JoinAgain])
+def test_an_engine_that_is_called_to_a_regroup_says_so_to_a_coordinator_that_is_new(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: type[StartRegroup | JoinAgain], state: EngineState
+) -> None:
+    """Its main thread may compute for long before it comes to that regroup, of which only the other one knew."""
+    with one_engine(monkeypatch, tmp_path, GlooPlane("127.0.0.1", torch.float32, "lo")) as (_, link, coordinator):
+        coordinator.receive(EngineConnected)
+        link.set_status(EngineStatus(state, 7, ("1", "2")))
+        assert introduction(link, coordinator).state is state
+        coordinator.send(call(4, ()))
+        until(lambda: link.regroup_started)
+        called = introduction(link, coordinator)
+        assert (called.state, called.generation, called.regroup) == (EngineState.REGROUPING, 7, 4)
+        link.acknowledge_regroup(4)
+
+
+def test_an_engine_without_the_state_that_is_called_to_a_regroup_joins_as_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It answers with another request, so that it is neither waited for nor shut off for good."""
+    with (
+        one_engine(monkeypatch, tmp_path, GlooPlane("127.0.0.1", torch.float32, "lo")) as (engine, link, coordinator),
+        ThreadPoolExecutor(1) as pool,
+    ):
+        joining = pool.submit(engine._join)
+        coordinator.receive(JoinRequest)
+        coordinator.send(StartRegroup(4, ()))
+        try:
+            assert coordinator.receive(JoinRequest).regroup == 4
+            assert not link.regroup_started
+            assert introduction(link, coordinator).state is EngineState.JOINING
+        finally:
+            coordinator.send(ExitEngine())
+        assert joining.result(20) is ExitKind.FINISHED
+
+
+def test_an_engine_tells_a_coordinator_that_is_new_the_highest_generation_that_it_was_ever_sent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with one_engine(monkeypatch, tmp_path, GlooPlane("127.0.0.1", torch.float32, "lo")) as (_, link, coordinator):
+        coordinator.receive(EngineConnected)
+        coordinator.send(ReceiveStateFromDriver("start/3", 3))
+        coordinator.send(PrepareGeneration(9, ("2",), ("2",), ()))
+        coordinator.receive(GroupBuilt)
+        assert introduction(link, coordinator).known == 9
+        plan = RegroupPlan(("1",), 0, (), (), CatchUp.NOTHING, ((),), 0)
+        coordinator.send(ApplyRegroupPlan(5, 11, plan))
+        until(lambda: link.wait(0.1) == ApplyRegroupPlan(5, 11, plan))
+        assert introduction(link, coordinator).known == 11

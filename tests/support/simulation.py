@@ -48,6 +48,7 @@ from edt_runner.protocol.messages import (
     DriverReleased,
     EngineExpected,
     EngineGone,
+    EngineStuck,
     LeaveEngines,
     Message,
     ReceiveStateFromEngine,
@@ -77,6 +78,14 @@ class Pending:
     joining: tuple[str, ...]
     built: bool = False
     """This engine has built its group, and said so."""
+
+
+def _number_of(message: Message) -> int:
+    """The generation of which an engine first hears by this message; 0: the message is no such one."""
+    match message:
+        case PrepareGeneration() | ApplyRegroupPlan() | ReceiveStateFromDriver():
+            return message.generation
+    return 0
 
 
 class Broken(Exception):
@@ -122,6 +131,8 @@ class Engine:
     """More of what it tells."""
     cut: bool = False
     """Its connections to the others break, and nobody has died."""
+    known: int = 0
+    """The highest generation that a coordinator has told it."""
 
     @property
     def alive(self) -> bool:
@@ -130,6 +141,11 @@ class Engine:
     @property
     def called(self) -> bool:
         return self.woken > self.answered
+
+    @property
+    def sent_back(self) -> bool:
+        """It was told to ask to join again, and has not come to it."""
+        return any(isinstance(message, JoinAgain) for message in (*self.down, *self.inbox))
 
     def send(self, message: Message) -> None:
         self.up.append(message)
@@ -162,11 +178,13 @@ class Engine:
         self.down.clear()
         for number in [number for number in self.pending if number > self.announced]:
             self.withdraw(number)
+        state = EngineState.REGROUPING if self.called and self.generation else self.state
         status = EngineStatus(
-            self.state,
+            state,
             self.generation,
             self.members,
             announced=self.announced,
+            known=self.known,
             regroup=self.woken,
             step=self.step,
             **self.ending,
@@ -177,6 +195,7 @@ class Engine:
 
     def receive(self, message: Message) -> None:
         """What its connection's own thread does at once."""
+        self.known = max(self.known, _number_of(message))
         match message:
             case PrepareGeneration(number, members, surviving, joining):
                 self.pending[number] = Pending(members, surviving, joining)
@@ -229,6 +248,10 @@ class Simulation:
         self._sent: dict[tuple[int, int], dict[str, tuple[tuple[int, ...], int]]] = {}
         """(generation, step) to what each member has sent: its micro-batches, and the generation that it announces."""
         self._newest = 0
+        self._given: set[int] = set()
+        """The generations that this coordinator has told engines."""
+        self._interrupted = False
+        """A coordinator has begun a regroup without a death."""
         schedule = {**SHAPE, "micro_batches": workers}
         self.definition = replace(DEFINITION, schedule=schedule, max_engines=workers, steps_total=steps)
         self.coordinator.begin(BeginTraining(self.definition, ReplicaHistory()), self.now)
@@ -253,6 +276,7 @@ class Simulation:
     def restart(self) -> None:
         """The coordinator dies, and another takes its place; driver and supervisors connect again, too."""
         self.coordinator = Coordinator(recovering=True, now=self.now)
+        self._given = set()
         self.driver = None
         self.buried = {name for name, engine in self.engines.items() if not engine.alive}
         living = [name for name, engine in self.engines.items() if engine.alive]
@@ -276,10 +300,29 @@ class Simulation:
         elif engine.stage == "joining" and self.coordinator.members.phase is Phase.RUNNING:
             engine.send(PullFailed())
 
+    def interrupt(self) -> None:
+        """The coordinator has a reason of its own to begin a regroup, though no engine has died: a supervisor says that
+        an engine waits for too long, or the connection between an engine and the coordinator breaks."""
+        living = sorted(self.living())
+        if not living:
+            return
+        self._interrupted = True
+        name = self.chance.choice(living)
+        if self.chance.random() < 0.5:
+            self._then(lambda: self.coordinator.from_supervisor(EngineStuck(name), self.now))
+        else:
+            self._then(lambda: self.coordinator.engine_disconnected(name))
+            self.engines[name].introduce()
+
     def kill(self, name: str) -> None:
         self.killed.add(name)
         self.wanted.discard(name)
         self._die(name)
+
+    def trains(self) -> bool:
+        """An engine has the weights, and the driver has not got them from it."""
+        members = self.coordinator.members
+        return not members.over and any(engine.alive and engine.generation for engine in self.engines.values())
 
     def living(self) -> set[str]:
         return {name for name, engine in self.engines.items() if engine.alive}
@@ -363,6 +406,7 @@ class Simulation:
         """An event, and what the coordinator sends because of it."""
         event()
         for send in self.coordinator.members.take_sends():
+            self._check_number(_number_of(send.message))
             if send.to in self.engines:
                 if send.to not in self.buried:
                     self.engines[send.to].down.append(send.message)
@@ -370,6 +414,14 @@ class Simulation:
                 self._send_to_driver(send.message)
             elif send.to == SUPERVISORS:
                 self._send_to_supervisors(send.message)
+
+    def _check_number(self, generation: int) -> None:
+        """No engine that this coordinator has heard knows the number of a new generation from the one before."""
+        if generation and generation not in self._given:
+            heard = map(self.engines.__getitem__, self.coordinator.members.connected)
+            know = [engine.name for engine in heard if engine.alive and engine.known >= generation]
+            assert not know, f"generation {generation} is given to {know} a second time: {self}"
+            self._given.add(generation)
 
     def _send_to_driver(self, message: Message) -> None:
         match message:
@@ -389,6 +441,10 @@ class Simulation:
             case StateLost():
                 known = [each for each in self.engines.values() if each.alive and not each.up]
                 able = [each.name for each in known if each.members and each.state is not EngineState.SWITCHED_OUT]
+                if self._interrupted:
+                    # Known, and left as it is: a regroup without a death sends a joining engine back that has just
+                    # received the state, and then all others die that have it. The next attempt has a checkpoint.
+                    able = [name for name in able if not self.engines[name].sent_back]
                 assert not able, f"{able} have the weights and are given up: {self}"
                 self.over = "lost"
 
@@ -491,7 +547,7 @@ class Simulation:
                 engine.stage = "receiving"
             case JoinCancelled():
                 engine.ask()
-            case JoinAgain(regroup) if regroup > engine.asked:
+            case StartRegroup(regroup) | JoinAgain(regroup) if regroup > engine.asked:
                 engine.ask()
             case ExitEngine():
                 self._die(engine.name)

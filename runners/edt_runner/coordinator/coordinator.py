@@ -239,7 +239,7 @@ class Coordinator(Lifecycle):
         if members.phase is Phase.WAITING and status.generation > 0 and not members.current.number:
             members.phase = Phase.RECOVERING  # the previous coordinator died before it could report a join
         member.connected = member.expected = True
-        members.newest_regroup = max(members.newest_regroup, status.regroup)  # it drops lower numbers as stale
+        members.count_from(status)
         if message.computing:
             member.computing = message.computing
         if message.history is not None:
@@ -278,6 +278,9 @@ class Coordinator(Lifecycle):
             return
         if members.phase is Phase.STARTING and name in members.current.members:
             self.start_over()  # the engine did not receive the state from the driver
+        elif members.has_state(name):  # another coordinator has sent it back: it has dropped the state
+            members.wait(name)
+            self.regroup_without(name)
         elif self.change and name in self.change.joining:
             if self.change.offset is None:
                 return  # the engine has asked before

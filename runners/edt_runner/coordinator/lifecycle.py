@@ -168,6 +168,13 @@ class Lifecycle:
         self.ending.clear()
         self.regroups.begin(change)
 
+    def regroup_without(self, name: str) -> None:
+        """Let the engines that have the state go on without engine ``name``, which does not have it any more."""
+        if self.regroups.goes_on_without(name):
+            self.check_agreement()
+        else:
+            self.begin_regroup()
+
     def check_end(self) -> None:
         """End the training if all members have committed the last step and no change or regroup is under way."""
         if not self.regrouping and self.change is None:
@@ -210,10 +217,7 @@ class Lifecycle:
         if had_state:
             if not self.failures.is_the_scripts(name, micro_batch, how):
                 self.regroups.lost.add(name)
-                if self.regroups.goes_on_without(name):
-                    self.check_agreement()
-                else:
-                    self.begin_regroup()
+                self.regroup_without(name)
         elif change and name in change.joining:
             if not self.changes.take_back(name, now):
                 self.regroups.lost.add(name)
@@ -315,8 +319,8 @@ SILENT_SECONDS = 10.0
 """Seconds that the coordinator waits for the first status. After a change of the head node, engines stay connected to
 the old coordinator until it dies."""
 NUMBERS_APART = 1000
-"""A new coordinator adds this number to the highest known generation number, so that its generations cannot collide
-with generations of the previous coordinator."""
+"""A new coordinator adds this number to the highest generation number that an engine has told it. Engines that have not
+connected yet may know higher numbers of the previous coordinator."""
 
 
 @dataclass(frozen=True)
@@ -380,10 +384,10 @@ class Takeover:
             and all(_works_in(newest.generation, status) for status in there)
             and all(status.next_generation <= newest.generation for status in with_state.values())
         )
-        known = max(max(status.generation, status.announced) for status in statuses.values())
+        for status in statuses.values():
+            members.count_from(status)
+        members.newest_generation += NUMBERS_APART
         members.phase = Phase.RUNNING
-        members.newest_generation = known + NUMBERS_APART
-        members.newest_regroup = max(members.newest_regroup, *(status.regroup for status in statuses.values()))
         members.current = Generation(newest.generation, newest.members)
         for name in newest.members if clean else sorted(with_state):
             members[name].state = MemberState.WITH_STATE

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edt_runner.protocol.data import MicroBatch, TrainingDefinition
+from edt_runner.protocol.data import EngineStatus, MicroBatch, TrainingDefinition
 from edt_runner.protocol.engine_messages import ExitEngine, GenerationSettled, JoinAgain
 from edt_runner.protocol.messages import DiscardEngine, Message, ScriptFailed, StateLost, TrainingReport
 from edt_runner.schedule import Schedule
@@ -186,6 +186,13 @@ class Members:
         self.current = generation
         for name in generation.members:
             self.send(name, GenerationSettled(generation.number))
+
+    def count_from(self, status: EngineStatus) -> None:
+        """Give higher numbers only than those that an engine knows. Another coordinator has given them: engines ignore
+        a regroup with a lower number, and a message that names a generation would count for two."""
+        generation = max(status.generation, status.announced, status.known)
+        self.newest_generation = max(self.newest_generation, generation)
+        self.newest_regroup = max(self.newest_regroup, status.regroup)
 
     def next_generation(self) -> int:
         self.newest_generation += 1

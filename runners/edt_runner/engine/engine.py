@@ -132,8 +132,8 @@ class Engine:
                     deadline = time.monotonic() + patience
                 case JoinContinues():
                     pass
-                case JoinAgain(regroup=regroup) if regroup > self._requested_after:
-                    self._request_to_join()
+                case StartRegroup(regroup=regroup) | JoinAgain(regroup=regroup) if regroup > self._requested_after:
+                    self._request_to_join()  # a coordinator that calls this engine does not know that it has no state
                 case RefuseEngine(why=why):
                     print(f"edt: this engine does not join: {why}", flush=True)
                     return ExitKind.PULL_FAILED
@@ -141,8 +141,8 @@ class Engine:
                     return ExitKind.FINISHED
 
     def _request_to_join(self) -> None:
+        self._link.set_status(EngineStatus(EngineState.JOINING))  # first: until then it is called to that regroup
         self._requested_after = self._link.acknowledge_regroup()  # a later regroup makes the request stale
-        self._link.set_status(EngineStatus(EngineState.JOINING))
         self._link.send(JoinRequest(self._parts.facts, self._parts.plane.addresses, self._requested_after))
 
     def _pull_failed(self) -> None:
@@ -265,8 +265,8 @@ class Engine:
 
     def _send_survivor_status(self, regroup: int) -> None:
         plane = self._parts.plane
+        self._set_status(EngineState.REGROUPING)  # first: a new coordinator may ask at any time
         self._link.acknowledge_regroup(regroup)
-        self._set_status(EngineState.REGROUPING)
         status = self._steps.status(self.membership.group.size)
         self._link.send(SurvivorStatus(regroup, status, plane.addresses, plane.probe_address))
         context.page.write(ActivityKind.REGROUPING, status.offset)

@@ -27,6 +27,7 @@ from edt_runner.errors import PeerLost
 from edt_runner.protocol.channel import Channel, connect
 from edt_runner.protocol.data import EngineState, EngineStatus, ReplicaHistory
 from edt_runner.protocol.engine_messages import (
+    ApplyRegroupPlan,
     CancelGeneration,
     CommitGeneration,
     EngineConnected,
@@ -36,6 +37,7 @@ from edt_runner.protocol.engine_messages import (
     JoinAgain,
     JoinRequest,
     PrepareGeneration,
+    ReceiveStateFromDriver,
     ReplicasChanged,
     RetractAnswer,
     RetractGeneration,
@@ -133,6 +135,8 @@ class EngineLink:
         """The newest generation that the coordinator has committed."""
         self._announced = 0
         """The newest generation that this engine has announced."""
+        self._known = 0
+        """The highest generation that a coordinator has sent to this engine. Only the control thread uses it."""
         self._settled = 0
         """The newest generation in which all members work, according to the coordinator."""
         self.regroup = 0
@@ -175,7 +179,7 @@ class EngineLink:
 
     def set_status(self, status: EngineStatus) -> None:
         """Keep the status that this engine sends to a new coordinator. The link itself fills in ``announced``,
-        ``settled`` and ``regroup``."""
+        ``settled``, ``known`` and ``regroup``."""
         with self._lock:
             if status.state is not EngineState.JOINING:
                 self._request = None
@@ -303,10 +307,22 @@ class EngineLink:
 
     def _introduce(self) -> None:
         with self._lock:
-            status = replace(self._status, announced=self._announced, settled=self._settled, regroup=self.regroup)
+            status = replace(
+                self._status,
+                announced=self._announced,
+                settled=self._settled,
+                known=self._known,
+                regroup=self.regroup,
+            )
+            if status.generation > 0 and self.regroup_started:
+                # A coordinator has called this engine to a regroup, and the main thread may still compute. It will
+                # leave its group for that regroup, of which a new coordinator knows nothing.
+                status = replace(status, state=EngineState.REGROUPING)
         self._channel.send(EngineConnected(status, self._computing, self.history))
 
     def _handle(self, message: Message) -> None:
+        if isinstance(message, PrepareGeneration | ApplyRegroupPlan | ReceiveStateFromDriver):
+            self._known = max(self._known, message.generation)
         match message:
             case PrepareGeneration():
                 self._prepare(message)

@@ -97,7 +97,7 @@ class EngineState(enum.StrEnum):
     JOINING = "joining"  # it has no state, and waits to join
     TRAINING = "training"
     SWITCHED_OUT = "switched-out"  # it has left the group in a planned change, and waits for ``ExitEngine``
-    REGROUPING = "regrouping"  # its group is broken; it waits for a regroup
+    REGROUPING = "regrouping"  # its group is broken, or it has been called to a regroup; it waits for the plan
     SENDING = "sending"  # it sends the trained state to the driver
     ENDED = "ended"  # it has committed the last step
 
@@ -116,6 +116,9 @@ class EngineStatus:
     back."""
     settled: int = 0
     """The newest generation in which all members work, according to the coordinator (``GenerationSettled``)."""
+    known: int = 0
+    """The highest generation number that a coordinator has sent to the engine, also of a generation that was never
+    made. A new coordinator gives higher numbers only; 0: none."""
     regroup: int = 0
     """The newest regroup that the engine knows; 0: none."""
     step: int | None = None

@@ -53,7 +53,7 @@ class JoinRequest(Message, sender=_ENGINE, receiver=_COORDINATOR):
     ``JoinCancelled``. If no engine has the state yet, the coordinator answers the first such engine with
     ``ReceiveStateFromDriver``. Otherwise it answers with ``PrepareGeneration`` when the next change begins, or with
     ``RefuseEngine``. If the engine's data differ from the driver's, the engine is discarded, or the training fails if
-    it is not running yet."""
+    it is not running yet. If the coordinator counted on the engine's state, the other engines regroup without it."""
 
     facts: Mapping[str, Any]
     """Facts about this engine's own data, as in ``TrainingDefinition.facts``."""
@@ -232,7 +232,8 @@ class GroupLost(Message, sender=_ENGINE, receiver=_COORDINATOR):
 class StartRegroup(Message, sender=_COORDINATOR, receiver=_ENGINE):
     """The coordinator sends this to every engine that has the state, when one of them is lost, when their group is
     broken, or when replicas differ. The receiver shuts its data sockets, which ends any operation that blocks on them,
-    and drops every planned change. It answers with ``SurvivorStatus``."""
+    and drops every planned change. It answers with ``SurvivorStatus``. An engine that has no state, because another
+    coordinator has sent it ``JoinAgain``, answers with ``JoinRequest``."""
 
     regroup: int
     addresses: tuple[str, ...]
