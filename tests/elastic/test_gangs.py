@@ -320,6 +320,34 @@ def test_what_a_shell_script_runs_can_save_too(gang: Make, tmp_path: Path) -> No
         assert started.out(0) == ""
 
 
+FORWARDS = """
+import os, signal, subprocess, sys
+COUNTS = '''
+import signal, time
+def count(number, frame):
+    open("asked", "a").write("x")
+    time.sleep(1)
+    raise SystemExit
+signal.signal(signal.SIGTERM, count)
+open("ready-0", "w").close()
+time.sleep(600)
+'''
+child = subprocess.Popen([sys.executable, "-c", COUNTS], start_new_session=True)
+signal.signal(signal.SIGTERM, lambda number, frame: child.terminate())
+child.wait()
+"""
+
+
+def test_a_process_gets_the_signal_once_if_its_launcher_forwards_it(gang: Make) -> None:
+    """As torchrun does, here in a shell that ends at once."""
+    with gang(FORWARDS, (1,), of_commands("bash", "-c", "python main.py; true")) as started:
+        started.start()
+        started.await_file("ready-0")
+        end_by_stop(started)
+        assert [end["kind"] for end in started.ends()] == ["stopped"]
+        assert (Path(started.specs[0].work_dir) / "asked").read_text() == "x"
+
+
 def test_who_does_not_end_within_the_grace_is_killed(gang: Make) -> None:
     script = """
     import os, signal, time
