@@ -41,7 +41,8 @@ class Server:
         self.port = listener.getsockname()[1]
         with listener:
             words = [sys.executable, "-c", SERVER, str(listener.fileno()), str(grace_seconds)]
-            self._process = subprocess.Popen(words, cwd=folder, pass_fds=[listener.fileno()])
+            environ = {**os.environ, "TMPDIR": str(folder)}  # ``close`` leaves folders behind
+            self._process = subprocess.Popen(words, cwd=folder, env=environ, pass_fds=[listener.fileno()])
         [self.pid] = until(lambda: processes.descendants(self._process.pid), 30, "the server")
 
     def connect(self) -> socket.socket:
