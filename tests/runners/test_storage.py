@@ -246,7 +246,8 @@ class TestLogsOfChildren:
                 pipe.pump()
             storage.look_at_logs([pipe.log for pipe in pipes])
             for pipe in pipes:
-                pipe.drain()
+                pipe.catch_up()
+                pipe.close()
             for _ in range(3):
                 storage.look_at_logs([])
             assert errors == ["No space left on device"]
