@@ -112,6 +112,12 @@ def test_one_decides_at_a_time_and_the_next_one_when_it_has_gone(stage: Stage) -
         pass
 
 
+def test_who_comes_just_after_the_one_that_decided_decides(stage: Stage) -> None:
+    for _ in range(100):  # the server of PostgreSQL ends a closed session a moment later
+        with lead(stage.platform.settings) as leads:
+            assert leads()
+
+
 def test_who_wants_the_home_alone_waits_for_its_scheduler_whatever_the_database(stage: Stage, tmp_path: Path) -> None:
     settings: Settings = stage.platform.settings
     other = settings.model_copy(update={"database_url": f"sqlite:///{tmp_path / 'other.db'}"})

@@ -15,7 +15,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
@@ -95,4 +95,9 @@ def _lock_session(settings: Settings) -> Iterator[Callable[[], bool]]:
             except DBAPIError:
                 return False  # this is final: a new session would not have the lock
 
-        yield alive
+        try:
+            yield alive
+        finally:
+            # The server ends a closed session a moment later, and would still refuse the next holder until then.
+            with suppress(DBAPIError):
+                session.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": LEADER_LOCK})
