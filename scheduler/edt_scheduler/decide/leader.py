@@ -99,5 +99,6 @@ def _lock_session(settings: Settings) -> Iterator[Callable[[], bool]]:
             yield alive
         finally:
             # The server ends a closed session a moment later, and would still refuse the next holder until then.
-            with suppress(DBAPIError):
-                session.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": LEADER_LOCK})
+            if not session.invalidated:  # a lost session has lost its lock, too
+                with suppress(DBAPIError):
+                    session.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": LEADER_LOCK})
