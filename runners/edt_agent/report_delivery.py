@@ -21,8 +21,9 @@ from edt_contract.reports import BATCH_REPORTS, ReportKind
 
 log = logging.getLogger(__name__)
 
+_CAN_WAIT = frozenset({ReportKind.PROGRESS, ReportKind.VALIDATED, ReportKind.BEST_KEPT})
 _PROGRESS_SECONDS = 0.25
-"""Least seconds between two batches that hold only progress reports. A batch with other reports is sent at once."""
+"""Least seconds between two batches that hold only reports of ``_CAN_WAIT``. All other batches are sent at once."""
 
 
 class ReportDelivery:
@@ -109,11 +110,11 @@ class ReportDelivery:
             self._logged[key] = text
 
     def _can_wait(self, key: Key, batch: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether a batch holds only progress reports and comes too soon after the last batch. If so, ``run`` is woken
-        when the batch is due."""
+        """Whether a batch holds only reports of how the training goes, and comes too soon after the last batch. If so,
+        ``run`` is woken when the batch is due."""
         loop = asyncio.get_running_loop()
         wait = self._delivered_at.get(key, 0.0) + _PROGRESS_SECONDS - loop.time()
-        if wait > 0 and all(report.get("kind") == ReportKind.PROGRESS for report in batch):
+        if wait > 0 and all(report.get("kind") in _CAN_WAIT for report in batch):
             loop.call_later(wait, self._wake.set)
             return True
         self._delivered_at[key] = loop.time()

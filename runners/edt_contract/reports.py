@@ -77,7 +77,13 @@ class ReportKind(enum.StrEnum):
     ENGINE_GONE = "engine-gone"
     PULL_FAILED = "pull-failed"  # allocation, count, limit: a joining engine did not get the weights in time
     RESIZED = "resized"  # generation, step, workers, pause_seconds, joined, left, lost [allocation], recomputed
-    PROGRESS = "progress"  # step, steps_total, epoch, epochs, workers, loss, samples_per_second, metrics {}
+    # step, steps_total, epoch, epochs, workers, loss, samples_per_second, metrics {}, samples (of the training steps
+    # since the previous such report), seconds (that these steps took)
+    PROGRESS = "progress"
+    # step, epoch, workers, samples, seconds, metrics {}: a validation has ended; its metrics have their own names
+    VALIDATED = "validated"
+    # metric, mode ("min", "max"), value, epoch, step, file: the model of this epoch is the best so far, and is kept
+    BEST_KEPT = "best-kept"
     CHECKPOINTED = "checkpointed"  # step, path
     # what, why; if replicas differ also engine, step, difference: the result is no longer exact
     GUARANTEE_ENDED = "guarantee-ended"
@@ -315,9 +321,39 @@ BODIES: Mapping[ReportKind, Body] = {
             "loss": _NUMBER,
             "samples_per_second": _number(0),
             "metrics": _metrics(),
+            "samples": _STEP,
+            "seconds": _number(0, 1e10),
         },
         of_training=True,
         burst=50_000,
+        a_minute=600,
+    ),
+    ReportKind.VALIDATED: Body(
+        {
+            "step": _STEP,
+            "epoch": _COUNT,
+            "workers": _COUNT,
+            "samples": _STEP,
+            "seconds": _number(0, 1e10),
+            "metrics": _metrics(),
+        },
+        needs=("step", "metrics"),
+        of_training=True,
+        burst=20_000,
+        a_minute=600,
+    ),
+    ReportKind.BEST_KEPT: Body(
+        {
+            "metric": _text(2 * _NAME_BYTES),
+            "mode": _text(3, "min|max"),
+            "value": _NUMBER,
+            "epoch": _COUNT,
+            "step": _STEP,
+            "file": _text(255),
+        },
+        needs=("metric", "value"),
+        of_training=True,
+        burst=20_000,
         a_minute=600,
     ),
     ReportKind.CHECKPOINTED: Body({"step": _STEP, "path": _text(1024)}, of_training=True, burst=2000, a_minute=60),

@@ -90,6 +90,7 @@ def test_a_gang_that_holds_all_slots_of_the_largest_node_can_say_its_ports():
 def test_a_diverged_loss_is_no_reason_to_drop_a_report():
     body = {"step": 1, "loss": None, "metrics": {"loss": math.nan, "accuracy": 0.5}}
     assert fit(ReportKind.PROGRESS, body).body == {**body, "metrics": {"loss": None, "accuracy": 0.5}}
+    assert fit(ReportKind.VALIDATED, body).body == {"step": 1, "metrics": {"loss": None, "accuracy": 0.5}}
 
 
 def test_an_end_of_a_kind_that_nobody_knows_counts_as_lost():
@@ -139,6 +140,7 @@ from edt_runner.supervisor.elastic import ElasticSupervisor
 supervisor = ElasticSupervisor(AttemptSpec.from_json_object(json.loads(sys.argv[1])))
 for kind in (*ReportKind, "dance", ""):
     body = {"allocation": 1, "engines": 4, "address": "h:1", "first": 1, "step": 1, "equal": True}
+    body |= {"metrics": {}, "metric": "val_loss", "value": 0.5}
     supervisor._receive(TrainingReport(kind, body))
     supervisor._receive(TrainingReport(kind, {"step": [1]}))
     supervisor._receive(TrainingReport(kind))

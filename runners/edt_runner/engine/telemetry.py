@@ -1,11 +1,12 @@
 """What an engine sends and writes about its steps: metrics, progress, the pauses of resizes, and the sample record.
 
 The first engine sends metrics and progress. Metrics of every step go to the driver in small bundles; the driver's
-logger writes them. Progress goes to the platform as a report, about twice a second. All engines have the same numbers
-and keep the newest ones. If the first engine dies before it has sent some, the next first engine sends them. The driver
-drops metrics that it has already received.
+logger writes them. Progress goes to the platform as a report, about twice a second. The metrics of each validation go
+there as a report of their own, when the validation has ended. All engines have the same numbers and keep the newest
+ones. If the first engine dies before it has sent some, the next first engine sends them. The driver drops metrics that
+it has already received, and the platform stores the same validation once.
 
-Samples per second count training only: the time of a validation does not count.
+Samples per second count training steps only: the time of a validation, of hooks, checkpoints and files does not count.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ import numpy as np
 import numpy.typing as npt
 
 from edt_contract.durable import PatientLog
+from edt_contract.reports import ReportKind
 from edt_runner.engine.link import EngineLink
 from edt_runner.protocol.data import MetricItem
-from edt_runner.protocol.messages import Metrics, Progress, Resized
+from edt_runner.protocol.messages import Metrics, Progress, Resized, TrainingReport
 from edt_runner.schedule import Schedule, Step, StepKind
 
 _BUNDLE_SECONDS = 0.1
 _PROGRESS_SECONDS = 0.5
+_RATE_SECONDS = 2.0
+"""The samples per second are those of so many seconds of training steps, or of one step that took longer."""
 _KEPT_SECONDS = 5.0
 _KEPT_MOST = 4096
 _AROUND = 3
@@ -73,8 +77,47 @@ class MetricSums:
         return {kind.value: list(sums) for kind, sums in self._sums.items()}
 
 
+class _Speed:
+    """How fast training steps are: those of late, and all since ``restart``."""
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[int, float]] = deque()
+        """Samples and seconds of the newest training steps, all done by the same number of engines."""
+        self._recent_samples, self._recent_seconds = 0, 0.0
+        self._workers = 0
+        self.samples, self.seconds = 0, 0.0
+        """Samples of the training steps since ``restart``, and how long these steps took."""
+
+    def add(self, samples: int, seconds: float, workers: int) -> None:
+        """Count a training step, which ``workers`` engines have done."""
+        if workers != self._workers:
+            self._recent.clear()
+            self._recent_samples, self._recent_seconds, self._workers = 0, 0.0, workers
+        self._recent.append((samples, seconds))
+        self._recent_samples += samples
+        self._recent_seconds += seconds
+        while self._recent_seconds - self._recent[0][1] >= _RATE_SECONDS:
+            old_samples, old_seconds = self._recent.popleft()
+            self._recent_samples -= old_samples
+            self._recent_seconds -= old_seconds
+        self.samples += samples
+        self.seconds += seconds
+
+    def restart(self) -> None:
+        """Count ``samples`` and ``seconds`` from zero again."""
+        self.samples, self.seconds = 0, 0.0
+
+    @property
+    def rate(self) -> float:
+        """Samples per second of late."""
+        return self._recent_samples / max(self._recent_seconds, 1e-9)
+
+
 class Telemetry:
     """Collects metrics and progress, and sends them.
+
+    ``begin_step`` and ``end_step`` tell which time belongs to a step. Without them, all time between two calls of
+    ``committed`` does.
 
     Args:
         link: the connection to the coordinator.
@@ -94,10 +137,24 @@ class Telemetry:
         """Functions that make the collected items. An item is made only when it is sent, because computing its values
         takes time."""
         self._kept: deque[tuple[float, Callable[[], MetricItem]]] = deque(maxlen=_KEPT_MOST)
-        self._sent = self._reported = self._last = clock()
-        self._samples, self._seconds = 0, 0.0
-        self._progress: Callable[[float], Progress] | None = None
-        """Makes the progress of the newest training step from the samples per second; None: there is nothing new."""
+        self._sent = self._reported = self._began = clock()
+        self._ended: float | None = None
+        """When the coming commit's step has ended; None: nobody has said so."""
+        self._speed = _Speed()
+        self._progress: Callable[[], Progress] | None = None
+        """Makes the progress of the newest training step; None: there is nothing new."""
+        self._validation_began = self._began
+        self._validated_samples = 0
+        self._of_epoch: list[TrainingReport] = []
+        """The reports about the newest validation and the newest best model. A new first engine sends them again."""
+
+    def begin_step(self) -> None:
+        """Note that the work on a step begins. What came before it, such as a checkpoint, is no part of the step."""
+        self._began, self._ended = self._clock(), None
+
+    def end_step(self) -> None:
+        """Note that a step is done, before hooks run and files are written. ``committed`` follows."""
+        self._ended = self._clock()
 
     def committed(
         self,
@@ -109,6 +166,7 @@ class Telemetry:
         *,
         leads: bool,
         details: Mapping[str, float] = MappingProxyType({}),
+        best: Mapping[str, Any] | None = None,
     ) -> None:
         """Collect the values of a committed step, and send what is due.
 
@@ -120,9 +178,13 @@ class Telemetry:
             workers: number of engines that shared the step.
             leads: whether this engine is the first, which sends.
             details: further values of a training step besides loss and metrics, by name.
+            best: what is known of the best model, if this step has made it: ``metric`` (its name, such as
+                ``val_accuracy``), ``mode`` (``min`` or ``max``), ``value``, ``epoch`` (1-based) and ``file`` (the name
+                under which the model is kept). None: the step has made no better model.
         """
         now, wall = self._clock(), time.time()
-        took, self._last = now - self._last, now
+        took = (now if self._ended is None else self._ended) - self._began
+        self._began, self._ended = now, None
         trains = step.kind is StepKind.TRAIN
         done, epoch, values = step.training_steps_after, step.epoch + 1, sums.of(step.kind)
         also = dict(details) if trains else {}
@@ -136,9 +198,10 @@ class Telemetry:
             iteration = done * schedule.micro_batches
             return MetricItem(step.kind.value, done, iteration, epoch, workers, metrics(), wall)
 
-        def progress(rate: float) -> Progress:
-            found = metrics()
-            return Progress(done, schedule.steps, epoch, schedule.epochs, workers, found["loss"], rate, found)
+        def progress() -> Progress:
+            found, speed = metrics(), self._speed
+            rest = (found.get("loss"), speed.rate, found, speed.samples, speed.seconds)
+            return Progress(done, schedule.steps, epoch, schedule.epochs, workers, *rest)
 
         if trains or step.last:
             self._kept.append((now, item))
@@ -146,23 +209,58 @@ class Telemetry:
                 self._kept.popleft()
             if leads:
                 self._items.append(item)
+        if not trains:
+            if step.index == 0:
+                self._validation_began, self._validated_samples = now - took, 0
+            self._validated_samples += samples
+        ended = self._reports(step, workers, metrics, best, now)
         if not leads:
             return
         if trains:
-            self._samples += samples
-            self._seconds += took
+            self._speed.add(samples, took, workers)
             self._progress = progress
         if now - self._sent >= _BUNDLE_SECONDS or step.ends_epoch:
             self._send_items(now)
-        if now - self._reported >= _PROGRESS_SECONDS:
+        if now - self._reported >= _PROGRESS_SECONDS or ended:
             self._send_progress(now)
+        for report in ended:
+            self._link.send(report)
+
+    def _reports(
+        self,
+        step: Step,
+        workers: int,
+        metrics: Callable[[], dict[str, float]],
+        best: Mapping[str, Any] | None,
+        now: float,
+    ) -> list[TrainingReport]:
+        """The reports that this commit is worth, besides progress: about the validation that it ends, and about the
+        best model."""
+        reports = []
+        if step.kind is StepKind.VALIDATE and step.last:
+            body = {
+                "step": step.training_steps_after,
+                "epoch": step.epoch + 1,
+                "workers": workers,
+                "samples": self._validated_samples,
+                "seconds": now - self._validation_began,
+                "metrics": metrics(),
+            }
+            reports.append(TrainingReport(ReportKind.VALIDATED, body))
+        if best is not None:
+            reports.append(TrainingReport(ReportKind.BEST_KEPT, {"step": step.training_steps_after, **best}))
+        kinds = {report.report for report in reports}
+        self._of_epoch = [report for report in self._of_epoch if report.report not in kinds] + reports
+        return reports
 
     def lead(self) -> None:
         """Begin to send, as the new first engine. The previous first engine may have died before it had sent a bundle,
         so the kept items are sent now."""
         self._items = [item for _, item in self._kept]
-        self._last = self._reported = self._clock()
-        self._send_items(self._last)
+        self._began = self._reported = self._clock()
+        self._send_items(self._began)
+        for report in self._of_epoch:
+            self._link.send(report)
 
     def flush(self) -> None:
         """Send everything that has been collected, because this engine is about to leave or to end."""
@@ -178,8 +276,9 @@ class Telemetry:
 
     def _send_progress(self, now: float) -> None:
         if self._progress is not None:
-            self._link.send(self._progress(self._samples / max(self._seconds, 1e-9)))
-            self._progress, self._samples, self._seconds, self._reported = None, 0, 0.0, now
+            self._link.send(self._progress())
+            self._speed.restart()
+            self._progress, self._reported = None, now
 
 
 class PauseTimer:

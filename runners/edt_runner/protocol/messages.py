@@ -318,8 +318,13 @@ class Progress(Message, sender=(_ENGINE, _COORDINATOR), receiver=(_COORDINATOR, 
     loss: float | None
     """Loss over the epoch so far. None: the value is not a number, or is infinite."""
     samples_per_second: float | None
-    """Samples per second of training since the previous ``Progress``; the time of validations does not count."""
+    """Samples per second of the training steps of the last seconds. The time of validations, of hooks and of files does
+    not count."""
     metrics: Mapping[str, float | None]
+    samples: int | None = None
+    """Samples of the training steps since the previous ``Progress``."""
+    seconds: float | None = None
+    """Duration of these training steps, in seconds."""
 
 
 class Resized(Message, sender=_ENGINE, receiver=_COORDINATOR):

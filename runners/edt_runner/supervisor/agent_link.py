@@ -33,9 +33,17 @@ _log = logging.getLogger(__name__)
 COORDINATOR = "coordinator"
 """Name of the file with the coordinator's address. Driver and engines read it when their connection breaks."""
 _DURABLE = frozenset({ReportKind.ENGINE_GONE, ReportKind.ATTEMPT_ENDED, ReportKind.ENGINES_KNOWN})
-_GIVEN_UP_FIRST = (ReportKind.PROGRESS, ReportKind.CHECKPOINTED, ReportKind.PULL_FAILED, ReportKind.RESTARTED)
+_GIVEN_UP_FIRST = (
+    ReportKind.PROGRESS,
+    ReportKind.CHECKPOINTED,
+    ReportKind.VALIDATED,
+    ReportKind.BEST_KEPT,
+    ReportKind.PULL_FAILED,
+    ReportKind.RESTARTED,
+)
 """When more than ``_MOST_HELD`` reports wait, reports of these kinds are dropped: kinds in this order, and the oldest
 report of a kind first. Reports of other kinds are kept."""
+_DROPPED_ON_A_FULL_DISK = frozenset({ReportKind.PROGRESS, ReportKind.VALIDATED, ReportKind.BEST_KEPT})
 _MOST_HELD = 10_000
 _RESERVED_BYTES = 1 << 16
 """Bytes of the disk that are reserved for the next reports, so that the supervisor can still report on a full disk."""
@@ -136,9 +144,9 @@ class Spool:
     """Appends numbered reports to the spool file. An earlier supervisor of the same attempt and node may have written
     reports there; then the numbers continue after its last report.
 
-    A report gets its number when it is written. On a full disk reports wait in memory, in order. Progress reports are
-    dropped first, as soon as the reserved bytes are being used. Reports that free slots or end the attempt are never
-    dropped.
+    A report gets its number when it is written. On a full disk reports wait in memory, in order. Reports of how the
+    training goes are dropped first, as soon as the reserved bytes are being used. Reports that free slots or end the
+    attempt are never dropped.
 
     Args:
         spec: the attempt.
@@ -229,7 +237,7 @@ class Spool:
                 self._keep_room()
         while self._held:
             kind, at, body = self._held[0]
-            if self._low and kind is ReportKind.PROGRESS:
+            if self._low and kind in _DROPPED_ON_A_FULL_DISK:
                 self._held.popleft()
                 self.given_up += 1
                 continue
