@@ -28,7 +28,7 @@ from edt_runner.checkpoints.user_files import sweep
 from edt_runner.comm.process_groups import GlooGroup, GlooPlane
 from edt_runner.driver_log import DriverLog, Observer
 from edt_runner.engine.checksum_sender import NEVER
-from edt_runner.errors import PeerLost, StateMismatch, Suspended, TrainingFailed
+from edt_runner.errors import PeerLost, RunnerError, StateMismatch, Suspended, TrainingFailed
 from edt_runner.protocol.channel import Channel, connect
 from edt_runner.protocol.data import ReplicaHistory, TrainingDefinition
 from edt_runner.protocol.engine_messages import ReplicasChanged
@@ -116,11 +116,12 @@ class Driver:
             StateMismatch: the trained state that arrived has another digest than the state that was sent.
         """
         for note in (*self._training.request.notes, *self._training.samples.notes):
-            print(note, file=sys.stderr)
+            self._log.note(note)
         self._resume()
         crash_point(CrashPoint.DRIVER_BEGIN)
         self._definition = self._define()
-        self._log.begin()
+        before = None if self._resumed_at is None else self._training.schedule.steps_before(self._resumed_at)
+        self._log.begin(before)
         try:
             while True:
                 self._begin()
@@ -136,6 +137,9 @@ class Driver:
                 if not answered:
                     time.sleep(_ANSWER_SECONDS)
                 self._channel = Channel(self._connect())
+        except (RunnerError, TrainingFailed) as error:
+            self._log.broke_off(error)
+            raise
         finally:
             self._log.close()
             self._channel.end()
@@ -244,7 +248,7 @@ class Driver:
                 self._log.take(items)
                 self._channel.send(MetricsLogged(bundle))
             case Note(text=text):
-                print(text, file=sys.stderr)
+                self._log.note(text)
             case ReplicasChanged(history=history):
                 self._history = history
             case ScriptFailed(message=failure, traceback=traceback):
@@ -257,7 +261,7 @@ class Driver:
                 raise Suspended
             case DriverReleased():
                 wanted = self._training.request.compare_interval != NEVER
-                print(describe_replicas(self._history, wanted=wanted), file=sys.stderr)
+                self._log.note(describe_replicas(self._history, wanted=wanted))
                 return True
         return False
 

@@ -1,4 +1,5 @@
-"""What a driver writes about the metrics that engines send: the logger's rows, lines on standard output, validations.
+"""What a driver writes about the metrics that engines send: the logger's rows, lines on standard output, validations,
+the readable log, files of TensorBoard.
 
 Engines send items again that may not have arrived, and a driver may be started again, so each item is looked at first:
 it is written only if no driver has written it.
@@ -7,14 +8,18 @@ it is written only if no driver has written it.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 
 from edt_contract.attempt import AttemptSpec
+from edt_runner.course import Course, Speed
 from edt_runner.loggers import ELog, NewestRow
 from edt_runner.lr_scaling.update import DETAILS
 from edt_runner.protocol.data import MetricItem
+from edt_runner.readable_log import ReadableLog
 from edt_runner.schedule import StepKind
 from edt_runner.step_lines import DriverLines
+from edt_runner.tensorboard_files import TensorBoardFiles
 from edt_runner.training import Training
 from edt_runner.validation_history import ValidationHistory
 
@@ -37,13 +42,20 @@ class DriverLog:
             spec.log_dir, training.schedule.micro_batches, details=DETAILS if training.request.lr_rule else ()
         )
         self._validations = ValidationHistory(spec.result_dir)
+        self._readable = ReadableLog(spec.log_dir, Course(Speed.of(training)), spec.fence)
+        self._board = TensorBoardFiles(spec.result_dir, spec.fence, Speed.of(training), self.note)
         self._written: dict[str, int] | None = None
         """The newest training step that is written, and the newest whose validation is, by phase; None: not known until
         the first item arrives (``_written_before``)."""
 
-    def begin(self) -> None:
-        """Open the log. The training begins, or goes on."""
+    def begin(self, resumed_at: int | None = None) -> None:
+        """Open the logs. The training begins, or goes on.
+
+        Args:
+            resumed_at: training steps of the checkpoint that it is resumed from; None: from none.
+        """
         self._logger.on_train_begin()
+        self._readable.begin(resumed_at)
         if self._lines is not None:
             if isinstance(self._logger, ELog):  # nothing may be left to arrive here, if an earlier driver has it all
                 before = self._logger.before
@@ -51,14 +63,26 @@ class DriverLog:
                 self._lines.epochs = before.steps // self._training.schedule.steps_per_epoch
             self._lines.begin()
 
+    def note(self, text: str) -> None:
+        """Tell the user something: on standard error, and in the readable log."""
+        print(text, file=sys.stderr)
+        self._readable.note(text)
+
     def finished(self) -> None:
         """Note that the training has come to its end. ``close`` is called as well."""
+        self._readable.finished()
         if self._lines is not None:
             self._lines.end()
 
+    def broke_off(self, error: Exception | SystemExit) -> None:
+        """Note why the training has not come to its end. ``close`` is called as well."""
+        self._readable.broke_off(error)
+
     def close(self) -> None:
-        """Close the log, however the training has ended."""
+        """Close the logs, however the training has ended."""
         self._logger.on_train_end()
+        self._readable.close()
+        self._board.close()
 
     def take(self, items: Iterable[MetricItem]) -> None:
         """Write the items that are new."""
@@ -91,6 +115,8 @@ class DriverLog:
     def _write(self, item: MetricItem) -> None:
         metrics = {name: math.nan if value is None else value for name, value in item.metrics.items()}
         self._observe(item, metrics)
+        self._readable.take(item, metrics)
+        self._board.take(item, metrics)
         if item.phase == StepKind.TRAIN.value:
             self._logger.log_train_metrics(metrics, item.iteration, item.epoch, item.workers)
             if self._lines is not None:

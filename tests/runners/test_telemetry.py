@@ -12,9 +12,10 @@ from rich.console import Console
 
 from edt_contract.encoding import dump_line
 from edt_contract.reports import Fitted, ReportKind, fit
+from edt_runner.course import Speed
 from edt_runner.engine.link import EngineLink
 from edt_runner.engine.telemetry import MetricSums, Telemetry
-from edt_runner.launch.train import TrainingProgress
+from edt_runner.launch.progress_bar import TrainingProgress
 from edt_runner.protocol.channel import decode
 from edt_runner.protocol.data import MetricItem
 from edt_runner.protocol.messages import Message, Metrics, Progress, TrainingReport
@@ -177,7 +178,7 @@ def test_who_leads_from_now_on_counts_from_now_on() -> None:
 def test_the_local_bar_shows_no_rate_before_it_has_one_and_then_that_of_training_alone(
     validation_seconds: float,
 ) -> None:
-    shown = TrainingProgress(SCHEDULE)
+    shown = TrainingProgress(Speed(SCHEDULE))
     shown._console = Console(file=io.StringIO(), force_terminal=True)
     rates, now = list[str](), 1000.0
     with shown:

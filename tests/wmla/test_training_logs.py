@@ -61,9 +61,10 @@ class Job:
 
     def driver(self) -> DriverLog:
         """The log of another driver, which has begun."""
-        request = SimpleNamespace(driver_logger=self._logger, lr_rule="linear" if self._rule else None)
+        rule = "linear" if self._rule else None
+        request = SimpleNamespace(driver_logger=self._logger, lr_rule=rule, batch_size=SCHEDULE.batch_size)
         training = SimpleNamespace(request=request, schedule=SCHEDULE, widths=Widths(((0, E),)))
-        spec = SimpleNamespace(log_dir=str(self.folder / "log"), result_dir=str(self.folder))
+        spec = SimpleNamespace(log_dir=str(self.folder / "log"), result_dir=str(self.folder), fence=1)
         lines = DriverLines(write=self.printed.append)
         log = DriverLog(cast(Any, training), cast(Any, spec), lambda item, metrics: None, lines)
         log.begin()
@@ -218,7 +219,7 @@ def test_a_logger_of_the_user_replaces_the_log_but_neither_lines_nor_the_list(tm
     log.take(ITEMS[:4])
     log.close()
     assert calls == ["begin", "train", "train", "train", "test", "end"]
-    assert not (tmp_path / "log").exists()
+    assert [path.name for path in (tmp_path / "log").iterdir()] == ["training.log"]
     assert [entry["steps"] for entry in job.validations] == [3]
     assert "".join(job.printed).count("tag train_loss") == 3
 
