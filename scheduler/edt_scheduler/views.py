@@ -17,8 +17,9 @@ from edt_contract.reports import ExitKind
 from edt_scheduler.model.catalogue import Framework
 from edt_scheduler.model.exactness import Exactness
 from edt_scheduler.model.jobs import DefaultLog
-from edt_scheduler.model.progress import share_done
+from edt_scheduler.model.progress import early_end, share_done
 from edt_scheduler.model.states import Health, JobState, JobStatus, ResizeCause, Role, Scope, job_status
+from edt_scheduler.model.validation import main_metric
 
 _View = TypeVar("_View")
 
@@ -140,8 +141,16 @@ class JobView:
     progress: Mapping[str, Any]
     """Body of the newest PROGRESS report: step, steps_total, epoch, epochs, workers, loss, samples_per_second, metrics.
 
-    Empty before the first report. When the job is over, samples_per_second is the median over the whole training.
+    Empty before the first report. When the job is over, samples_per_second is the mean over the whole training.
     """
+    mean_samples_per_second: float | None
+    """Samples per second of all training steps so far, over all attempts; None: not known."""
+    validation: Mapping[str, Any] | None
+    """The newest validation: step, epoch, time, workers, samples, seconds, and metrics, named as in ``val_loss``."""
+    best: Mapping[str, Mapping[str, Any]]
+    """The best value of each metric of the job's validations: value, epoch, step."""
+    best_model: Mapping[str, Any] | None
+    """The model that is kept as the best: metric, mode (``min`` or ``max``), value, epoch, step, file."""
     message: str | None
     """Why the job ended. Before its end: why the last attempt ended, until another attempt runs."""
     digest: str | None
@@ -149,6 +158,7 @@ class JobView:
     exactness: Exactness
     """Whether the result has the bits of an undisturbed training, as far as this was checked."""
     checkpoint_step: int | None
+    """The step of the newest recovery checkpoint; None: there is none."""
     seed: int
     threads: int
     image: str | None
@@ -159,6 +169,16 @@ class JobView:
     directory: Path
     """EDT_HOME/jobs/<exec id>: also RESULT_DIR."""
     work_dir: Path
+    paused_at: float | None = None
+    """Since when its user has paused it; None: it is not paused."""
+    paused_by: str | None = None
+    """Name of the user who paused it."""
+    wanted_epochs: int | None = None
+    """The epochs that a user gave its training in all; None: those of its script."""
+    resumed_from: str | None = None
+    """Exec id of the job from whose checkpoint it began; None: it began anew. That job may be gone."""
+    resumed_step: int | None = None
+    """The step of that checkpoint."""
     gang: GangCommand | None = None
     """What the processes of a gang run; None: the job is elastic."""
     command: str = ""
@@ -185,12 +205,38 @@ class JobView:
             slots=self.slots,
             waits=self.waiting is not None,
             stop_requested=self.stop_requested_at is not None,
+            paused=self.paused_at is not None,
+        )
+
+    @property
+    def kept(self) -> str | None:
+        """A sentence about the checkpoint from which a new job can go on when this one was stopped or has failed; None:
+        the job is not over, has finished, or is a gang."""
+        if self.state not in {JobState.KILLED, JobState.ERROR} or self.gang is not None:
+            return None
+        if self.results_removed_at is not None or self.checkpoint_step is None:
+            return None
+        of = f" of {self.steps_total}" if self.steps_total else ""
+        return (
+            f"its training is kept up to step {self.checkpoint_step}{of}: "
+            f"`edt submit … --resume-from {self.exec_id}` goes on from there"
         )
 
     @property
     def share_done(self) -> float | None:
         """The share of its steps that the job has done, 0 to 1; None: unknown."""
         return share_done(self.progress, self.steps_total, finished=self.state is JobState.FINISHED)
+
+    @property
+    def ended_early(self) -> str | None:
+        """Where the job's training ended before its last step, in words; None: it did not, or it goes on."""
+        finished = self.state is JobState.FINISHED
+        return early_end(self.progress, self.steps_total, self.epochs, finished=finished)
+
+    @property
+    def main_metric(self) -> tuple[str, float | None] | None:
+        """Name and newest value of the metric that a list shows of the job; None: it has reported none."""
+        return main_metric(self.validation, self.progress)
 
     @property
     def model_dir(self) -> Path:
@@ -214,7 +260,7 @@ class EventView:
     time: float
     kind: str
     """The kind of a report, or one of ``state``, ``remark``, ``attempt``, ``head-node``, ``resize``, ``capped``,
-    ``stop-requested``, ``waiting``, ``results-removed``.
+    ``stop-requested``, ``paused``, ``resumed``, ``extended``, ``resumed-from``, ``waiting``, ``results-removed``.
     """
     fence: int
     message: str

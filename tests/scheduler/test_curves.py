@@ -14,6 +14,7 @@ from edt_scheduler.model.progress import (
     Curve,
     MetricPoint,
     downsampled,
+    early_end,
     eta_seconds,
     final_points,
     share_done,
@@ -247,7 +248,60 @@ class TestHowFarAndHowFast:
     ) -> None:
         assert share_done(progress, None, finished=finished) == share
 
-    def test_a_finished_job_tells_its_median_rate_and_not_that_of_its_last_moment(
+    @pytest.mark.parametrize(
+        ("progress", "epochs", "words"),
+        [
+            ({"step": 46, "steps_total": 69, "epoch": 2, "epochs": 3}, None, "ended early at epoch 2 of 3"),
+            ({"step": 46, "steps_total": 69, "epoch": 2}, 3, "ended early at epoch 2 of 3"),
+            ({"step": 46, "steps_total": 69}, None, "ended early at step 46 of 69"),
+            ({"step": 69, "steps_total": 69, "epoch": 3, "epochs": 3}, 3, None),
+            ({}, None, None),
+        ],
+    )
+    def test_a_finished_job_whose_training_ended_early_says_where(
+        self, progress: dict[str, object], epochs: int | None, words: str | None
+    ) -> None:
+        assert early_end(progress, None, epochs, finished=True) == words
+        assert early_end(progress, None, epochs, finished=False) is None
+
+    def test_a_job_shows_the_mean_over_its_training_steps_of_all_attempts_and_not_its_last_moment(
+        self, training: tuple[Stage, Puppet, str]
+    ) -> None:
+        stage, node, job = training
+        assert stage.job(job).mean_samples_per_second is None
+        progress(node, job, 10, samples_per_second=100.0, samples=300, seconds=3.0)
+        node.end((job, 1), ExitKind.LOST)
+        stage.clock.pass_(60)
+        stage.settle()
+        progress(node, job, 20, fence=2, samples_per_second=30.0, samples=300, seconds=10.0)
+        progress(node, job, 30, fence=2, samples_per_second=3.0, samples=50, seconds=0.0)
+        assert stage.job(job).progress["samples_per_second"] == 3.0
+        assert stage.job(job).mean_samples_per_second == 50.0
+        node.end((job, 2), ExitKind.FINISHED)
+        assert stage.job(job).progress["samples_per_second"] == 50.0
+        assert stage.job(job).mean_samples_per_second == 50.0
+
+    def test_a_failed_job_tells_the_step_at_which_it_failed_and_not_that_of_its_last_report(
+        self, training: tuple[Stage, Puppet, str]
+    ) -> None:
+        stage, node, job = training
+        progress(node, job, 40)
+        node.end((job, 1), ExitKind.SCRIPT_ERROR, failed_step=46)
+        assert stage.job(job).progress["step"] == 46
+        assert stage.job(job).share_done == 0.46
+
+    def test_an_attempt_that_fails_before_it_reports_progress_is_where_it_failed_and_not_where_the_one_before_was(
+        self, training: tuple[Stage, Puppet, str]
+    ) -> None:
+        stage, node, job = training
+        progress(node, job, 40)
+        node.end((job, 1), ExitKind.LOST)
+        stage.clock.pass_(60)
+        stage.settle()
+        node.end((job, 2), ExitKind.SCRIPT_ERROR, failed_step=33)
+        assert stage.job(job).progress["step"] == 33
+
+    def test_a_finished_job_of_engines_that_did_not_tell_how_long_steps_took_shows_its_median_rate(
         self, training: tuple[Stage, Puppet, str]
     ) -> None:
         stage, node, job = training

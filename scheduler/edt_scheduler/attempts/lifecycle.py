@@ -18,8 +18,15 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from edt_contract.reports import ExitKind
-from edt_scheduler.model.jobs import LOSSES_APART_SECONDS, Raised, backoff_seconds, state_after, why_not_again
-from edt_scheduler.model.progress import usual_rate
+from edt_scheduler.model.jobs import (
+    LOSSES_APART_SECONDS,
+    Raised,
+    backoff_seconds,
+    exec_id,
+    state_after,
+    why_not_again,
+)
+from edt_scheduler.model.progress import mean_rate, usual_rate
 from edt_scheduler.model.states import JobState, ResizeCause
 from edt_scheduler.store import allocations, attempts, environs, jobs, metrics, outbox, resizes
 
@@ -184,6 +191,8 @@ def _move_on(tx: Connection, job: Row[Any], attempt: Row[Any], end: End, now: fl
     one_slot = job.engines is None and not attempt.gang
     if after is JobState.FINISHED and one_slot and job.num_worker * job.worker_device_num > 1:
         message = message or _NOT_ELASTIC
+    if after is JobState.FINISHED and job.wanted_epochs != attempt.wanted_epochs:
+        message = message or _too_late(job)
     wait = backoff_seconds(ExitKind.LOST if lost else kind, times)
     values["not_before"] = now + wait if wait else None
     # The message is about the last attempt; earlier losses are in the history. A user who stopped the job knows why.
@@ -198,6 +207,12 @@ def _move_on(tx: Connection, job: Row[Any], attempt: Row[Any], end: End, now: fl
         jobs.move(tx, job.id, after, sentence, now, data)
 
 
+def _too_late(job: Row[Any]) -> str:
+    """About a job that was given epochs while its training ended."""
+    more = f"`edt extend {exec_id(job.id)} --epochs {job.wanted_epochs}` goes on in a new job"
+    return f"its training had ended before it could have {job.wanted_epochs} epochs: {more}"
+
+
 def conclude(
     tx: Connection,
     job: Row[Any],
@@ -209,7 +224,7 @@ def conclude(
 ) -> None:
     """Move a job to a terminal state. No process of the job runs any more.
 
-    The stored progress then shows the job's usual samples per second, not those of its last moment.
+    The stored progress then shows the mean of the job's samples per second, not those of its last moment.
 
     Args:
         tx: the write transaction.
@@ -221,7 +236,9 @@ def conclude(
         data: data of the event.
     """
     values: dict[str, Any] = {"message": message}
-    rate = usual_rate(metrics.rates(tx, job.id))
+    rate = mean_rate(job.trained_samples, job.trained_seconds)
+    if rate is None:
+        rate = usual_rate(metrics.rates(tx, job.id))
     if rate is not None:
         values["progress"] = {**job.progress, "samples_per_second": rate}
     jobs.change(tx, job.id, **values)

@@ -74,6 +74,8 @@ _OF_THE_JOB: Mapping[ReportKind, Callable[[Context], None]] = {
     ReportKind.PULL_FAILED: progress.pull_failed,
     ReportKind.RESIZED: progress.resized,
     ReportKind.PROGRESS: progress.progress,
+    ReportKind.VALIDATED: progress.validated,
+    ReportKind.BEST_KEPT: progress.best_kept,
     ReportKind.CHECKPOINTED: progress.checkpointed,
     ReportKind.GUARANTEE_ENDED: progress.guarantee_ended,
     ReportKind.REPLICAS_COMPARED: progress.replicas_compared,

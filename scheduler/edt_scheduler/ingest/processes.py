@@ -12,6 +12,7 @@ from edt_scheduler.attempts import gangs, head_node, lifecycle, losses, supervis
 from edt_scheduler.attempts.lifecycle import End
 from edt_scheduler.ingest.context import Context
 from edt_scheduler.model.jobs import OOM_LIMIT, OUT_OF_MEMORY
+from edt_scheduler.model.progress import PACE
 from edt_scheduler.store import allocations, attempts, jobs, outbox, resizes
 
 
@@ -121,10 +122,8 @@ def _elastic_part_ended(context: Context, end: End, whole: bool) -> None:
     tx, job_id, fence = context.tx, context.job.id, context.report.fence
     if context.body.get("digest"):
         jobs.change(tx, job_id, digest=context.text("digest"))
-    if context.kind is ExitKind.FINISHED and (step := context.body.get("step")) is not None:
-        # On a full disk reports of progress may be dropped, but this report never is.
-        known = context.job.progress.get("step") or 0
-        jobs.change(tx, job_id, progress={**context.job.progress, "step": max(known, step)})
+    if (step := _last_step(context)) is not None:
+        jobs.change(tx, job_id, progress={**context.job.progress, "step": step})
     if not context.attempt.oom and _is_second_oom(context):
         end, whole = _out_of_memory(context), True
     if whole:
@@ -132,6 +131,20 @@ def _elastic_part_ended(context: Context, end: End, whole: bool) -> None:
     else:
         why = f"its supervisor on {context.node.name} is gone"
         supervisors.carry_on(tx, context.attempt, context.node, end, why, context.now)
+
+
+def _last_step(context: Context) -> int | None:
+    """The number of training steps with which the attempt ended; None: its reports of progress say it.
+
+    These come twice a second, and on a full disk they may be dropped, but the report of the end never is.
+    """
+    named = {ExitKind.FINISHED: "step", ExitKind.SCRIPT_ERROR: "failed_step"}.get(context.kind)
+    step = context.body.get(named) if named is not None else None
+    if step is None:
+        return None
+    progress = context.job.progress
+    told = (progress.get(PACE) or {}).get("fence") == context.report.fence  # by this attempt, not by one before
+    return max(step, progress.get("step") or 0) if told else int(step)
 
 
 def _is_whole(context: Context) -> bool:

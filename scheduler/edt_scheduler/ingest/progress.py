@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from edt_contract.reports import ExitKind
+from edt_contract.reports import INT64, ExitKind
 from edt_scheduler.attempts import gangs, head_node, losses
 from edt_scheduler.ingest.context import Context
+from edt_scheduler.model import validation
 from edt_scheduler.model.exactness import cut, why_not_exact, why_they_differ
-from edt_scheduler.model.progress import PACE, with_report
+from edt_scheduler.model.progress import PACE, MetricPoint, final_points, with_report
 from edt_scheduler.model.states import JobState
-from edt_scheduler.store import attempts, jobs, metrics, outbox, resizes
+from edt_scheduler.store import attempts, jobs, metrics, outbox, resizes, to_views
 
 CHECKPOINTS_APART_SECONDS = 600.0
 """If no other event comes between checkpoints, the job's history gets one checkpoint event in this many seconds."""
@@ -98,7 +99,40 @@ def progress(context: Context) -> None:
     metrics.add(context.tx, context.job.id, fence, time, body)
     if (workers := context.body.get("workers")) is not None:
         values["workers"] = workers
+    samples, seconds = context.body.get("samples"), context.body.get("seconds")
+    if samples is not None and seconds is not None:
+        values["trained_samples"] = min(INT64, context.job.trained_samples + samples)
+        values["trained_seconds"] = context.job.trained_seconds + seconds
     jobs.change(context.tx, context.job.id, **values)
+
+
+def validated(context: Context) -> None:
+    """A validation has ended."""
+    body, job = context.body, context.job
+    found = validation.named(body["metrics"])
+    point = MetricPoint(
+        body["step"],
+        context.report.time,
+        body.get("epoch"),
+        body.get("workers"),
+        found.get(validation.VAL_LOSS),
+        None,
+        found,
+    )
+    metrics.add_validation(context.tx, job.id, context.report.fence, point)
+    if job.validation is not None and job.validation["step"] >= point.step:
+        # The training has gone back to a checkpoint: what was validated after it does not count any more.
+        rows = metrics.validations_of(context.tx, job.id)
+        best = validation.best_of(final_points([to_views.validation_point(row) for row in rows]))
+    else:
+        best = validation.with_point(job.best, point)
+    newest = {**body, "time": point.time, "metrics": found}
+    jobs.change(context.tx, job.id, validation=newest, best=best)
+
+
+def best_kept(context: Context) -> None:
+    """A model is kept, because it is the best so far."""
+    jobs.change(context.tx, context.job.id, best_model=dict(context.body))
 
 
 def checkpointed(context: Context) -> None:

@@ -67,14 +67,39 @@ def share_done(report: Mapping[str, Any], steps_total: int | None, *, finished: 
     return min(1.0, max(0.0, step / total))
 
 
+def early_end(report: Mapping[str, Any], steps_total: int | None, epochs: int | None, *, finished: bool) -> str | None:
+    """Where a finished training ended before its last step, in words; None: it did not.
+
+    Args:
+        report: Body of the job's newest PROGRESS report; empty: there was none.
+        steps_total: The job's number of steps, if the report has none.
+        epochs: The job's number of epochs, if the report has none.
+        finished: Whether the job's state is FINISHED.
+    """
+    share = share_done(report, steps_total, finished=finished)
+    if not finished or share is None or share >= 1.0:
+        return None
+    epoch, last = report.get("epoch"), report.get("epochs") or epochs
+    if isinstance(epoch, int) and isinstance(last, int):
+        return f"ended early at epoch {epoch} of {last}"
+    return f"ended early at step {report['step']} of {report.get('steps_total') or steps_total}"
+
+
+def mean_rate(samples: int, seconds: float) -> float | None:
+    """Samples per second of all training steps of a job; None: it has reported none, or not how long they took."""
+    return samples / seconds if samples > 0 and seconds > 0 else None
+
+
 def usual_rate(rates: Sequence[float]) -> float | None:
-    """Samples per second of a whole training: the median of the rates in its reports; None: there are no rates."""
+    """Samples per second of a training whose engines did not report how long their steps took: the median of the rates
+    in its reports; None: there are no rates.
+    """
     return median(rates) if rates else None
 
 
 @dataclass(frozen=True)
 class MetricPoint:
-    """What one PROGRESS report says."""
+    """What one PROGRESS or VALIDATED report says."""
 
     step: int
     time: float
@@ -92,6 +117,10 @@ class Curve:
     points: tuple[MetricPoint, ...]
     total: int
     """Number of points before downsampling."""
+    validations: tuple[MetricPoint, ...] = ()
+    """Its validations, downsampled likewise. Their steps only grow, too."""
+    validations_total: int = 0
+    """Number of validations before downsampling."""
 
 
 MOST_METRICS = 64

@@ -129,11 +129,20 @@ def _together(slot: str, uses: Sequence[SlotUse]) -> SlotUse:
 
 
 def curve(platform: Platform, exec_id: str, *, viewer: UserView, points: int) -> Curve:
-    """A job's metrics over its steps, in about ``points`` points at most. Raises NoSuchJob."""
+    """A job's metrics over its steps, in about ``points`` points at most, and its validations, in as many. Raises
+    NoSuchJob.
+    """
     with platform.database.snapshot() as tx:
-        rows = metrics.of_job(tx, visible(tx, exec_id, viewer).id)
+        number = visible(tx, exec_id, viewer).id
+        rows, validated = metrics.of_job(tx, number), metrics.validations_of(tx, number)
     final = progress.final_points([to_views.metric_point(row) for row in rows])
-    return Curve(tuple(progress.limit_metrics(progress.downsampled(final, points))), len(final))
+    final_validations = progress.final_points([to_views.validation_point(row) for row in validated])
+    return Curve(
+        tuple(progress.limit_metrics(progress.downsampled(final, points))),
+        len(final),
+        tuple(progress.limit_metrics(progress.downsampled(final_validations, points))),
+        len(final_validations),
+    )
 
 
 def timeline(platform: Platform, *, viewer: UserView, since: float = 0.0, until: float = math.inf) -> Timeline:

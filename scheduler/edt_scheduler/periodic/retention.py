@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection, Row, Table
 
 from edt_contract import durable
 from edt_scheduler.errors import HomeUnusable
@@ -205,20 +205,23 @@ def thin_old_metrics(platform: Platform) -> int:
         before = platform.clock() - days * DAY_SECONDS
         with platform.database.snapshot() as tx:
             old = store.with_all_metrics(tx, before, JOBS_AT_ONCE)
-            doomed: dict[int, list[int]] = {}
+            looked_at: list[int] = []
+            doomed: list[tuple[Table, int, list[int]]] = []
             for number in old:  # as many jobs at once as have BATCH_ROWS points to delete
-                points = store.points_in_short(tx, number)
-                kept = {points[index].number for index in progress.indices_to_keep(points, most)}
-                doomed[number] = [point.number for point in points if point.number not in kept]
-                if sum(map(len, doomed.values())) >= BATCH_ROWS:
+                looked_at.append(number)
+                for table in store.POINTS:
+                    points = store.points_in_short(tx, table, number)
+                    kept = {points[index].number for index in progress.indices_to_keep(points, most)}
+                    doomed.append((table, number, [point.number for point in points if point.number not in kept]))
+                if sum(len(numbers) for _, _, numbers in doomed) >= BATCH_ROWS:
                     break
-        if not doomed:
+        if not looked_at:
             return 0
         with platform.database.transaction() as tx:
-            for number, numbers in doomed.items():
-                store.forget_points(tx, number, numbers)
-            store.change(tx, doomed, metrics_thinned_at=platform.clock())
-        return len(doomed)
+            for table, number, numbers in doomed:
+                store.forget_points(tx, table, number, numbers)
+            store.change(tx, looked_at, metrics_thinned_at=platform.clock())
+        return len(looked_at)
 
     return in_batches(thin_some)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, literal, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, delete, func, literal, or_, select, update
 from sqlalchemy.sql.selectable import Exists
 
 from edt_scheduler.store.queries import chunks, rows_of, write_to
@@ -24,7 +24,11 @@ from edt_scheduler.store.tables import (
     resize_nodes,
     resizes,
     supervisors,
+    validations,
 )
+
+POINTS = (metric_points, validations)
+"""The tables of points of curves."""
 
 # The same words as in the partial indexes: with other words a query could not use them and would read all jobs.
 _OVER = and_(jobs.c.finished_at.is_not(None), jobs.c.deleted_at.is_(None))
@@ -97,40 +101,41 @@ def folders_gone(tx: Connection, numbers: Collection[int], now: float) -> None:
 
 
 def with_points(tx: Connection, numbers: Collection[int]) -> list[int]:
-    """Those of these jobs that have metric points, ordered by number."""
-    has = select(literal(1)).where(metric_points.c.job_id == jobs.c.id).exists()
+    """Those of these jobs that have points in a table of POINTS, ordered by number."""
+    has = or_(*(select(literal(1)).where(table.c.job_id == jobs.c.id).exists() for table in POINTS))
     query = select(jobs.c.id).where(has).order_by(jobs.c.id)
     return [row.id for row in rows_of(tx, query, jobs.c.id, numbers)]
 
 
 def forget_first_points(tx: Connection, numbers: Collection[int], most: int) -> int:
-    """Delete at most ``most`` metric points of these jobs, the first ones first. Returns how many."""
+    """Delete at most ``most`` points of these jobs, the first ones first. Returns how many."""
     done = 0
     for number in numbers:
-        mine = metric_points.c.job_id == number
-        first = select(metric_points.c.number).where(mine).order_by(metric_points.c.number).limit(most - done)
-        last = tx.execute(select(func.max(first.subquery().c.number))).scalar_one()
-        if last is not None:
-            done += tx.execute(delete(metric_points).where(mine, metric_points.c.number <= last)).rowcount
-        if done >= most:
-            break
+        for table in POINTS:
+            mine = table.c.job_id == number
+            first = select(table.c.number).where(mine).order_by(table.c.number).limit(most - done)
+            last = tx.execute(select(func.max(first.subquery().c.number))).scalar_one()
+            if last is not None:
+                done += tx.execute(delete(table).where(mine, table.c.number <= last)).rowcount
+            if done >= most:
+                return done
     return done
 
 
-def points_in_short(tx: Connection, number: int) -> list[Row[Any, Any, Any, Any]]:
-    """``number``, ``fence``, ``step`` and ``loss`` of a job's metric points, in order."""
-    query = select(*metric_points.c["number", "fence", "step", "loss"]).where(metric_points.c.job_id == number)
-    return list(tx.execute(query.order_by(metric_points.c.number)))
+def points_in_short(tx: Connection, table: Table, number: int) -> list[Row[Any, Any, Any, Any]]:
+    """``number``, ``fence``, ``step`` and ``loss`` of a job's points in a table of POINTS, in order."""
+    query = select(*table.c["number", "fence", "step", "loss"]).where(table.c.job_id == number)
+    return list(tx.execute(query.order_by(table.c.number)))
 
 
-def forget_points(tx: Connection, number: int, points: Collection[int]) -> None:
-    """Delete these metric points of a job."""
-    write_to(tx, delete(metric_points).where(metric_points.c.job_id == number), metric_points.c.number, points)
+def forget_points(tx: Connection, table: Table, number: int, points: Collection[int]) -> None:
+    """Delete these points of a job in a table of POINTS."""
+    write_to(tx, delete(table).where(table.c.job_id == number), table.c.number, points)
 
 
 def purge(tx: Connection, numbers: Collection[int]) -> None:
     """Delete jobs with all their rows. Legal for jobs that ``to_purge`` found in the same transaction, once they have
-    no metric points.
+    no points.
     """
     for chunk in chunks(numbers):
         tx.execute(purges.insert(), [{"job_id": number, "never": -number} for number in chunk])

@@ -151,6 +151,11 @@ jobs = Table(
     Column("epochs", Integer),
     Column("workers", Integer, nullable=False, server_default="0"),
     Column("progress", Json, nullable=False),
+    Column("trained_samples", BigInteger, nullable=False, server_default="0"),  # of training steps, over all attempts
+    Column("trained_seconds", Double, nullable=False, server_default="0"),  # how long these steps took
+    Column("validation", NullableJson),  # the newest one; for this and the next see model.validation
+    Column("best", Json, nullable=False, server_default="{}"),  # the best value of each metric of its validations
+    Column("best_model", NullableJson),  # body of the newest BEST_KEPT report
     Column("checkpoint_step", BigInteger),
     Column("digest", Text),
     Column("inexact", Text),  # why its result is not exact; for this and the next three see model.exactness
@@ -234,6 +239,20 @@ metric_points = Table(
     Column("workers", Integer),
     Column("loss", Double),
     Column("samples_per_second", Double),
+    Column("metrics", Json, nullable=False),
+)
+
+validations = Table(
+    "validations",
+    metadata,
+    Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),  # over the VALIDATED reports of all attempts
+    Column("fence", Integer, nullable=False),
+    Column("step", BigInteger, nullable=False),
+    Column("time", Double, nullable=False),
+    Column("epoch", Integer),
+    Column("workers", Integer),
+    Column("loss", Double),
     Column("metrics", Json, nullable=False),
 )
 

@@ -12,7 +12,7 @@ from edt_contract.gang import GangCommand
 from edt_contract.reports import ExitKind
 from edt_scheduler.model.exactness import judge
 from edt_scheduler.model.jobs import DefaultLog, exec_id, folder_sent
-from edt_scheduler.model.progress import PACE, MetricPoint, eta_seconds
+from edt_scheduler.model.progress import PACE, MetricPoint, eta_seconds, mean_rate
 from edt_scheduler.model.states import Intent, JobState, ResizeCause, Role, Scope, health
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import jobs as store
@@ -72,6 +72,8 @@ def _job(settings: Settings, row: Row[Any], slots: int) -> JobView:
         progress={key: value for key, value in row.progress.items() if key != PACE},
         exactness=judge(store.compared(row), row.inexact, started=row.started_at is not None),
         eta_seconds=eta_seconds(row.progress.get(PACE), row.steps_total) if row.state == JobState.RUNNING else None,
+        mean_samples_per_second=mean_rate(row.trained_samples, row.trained_seconds),
+        resumed_from=exec_id(row.resumed_from) if row.resumed_from is not None else None,
         waiting=Waiting(**row.waiting) if row.waiting else None,
         directory=directory,
         work_dir=directory / row.work_dir,
@@ -142,6 +144,10 @@ def failure(row: Row[Any]) -> FailureView:
 
 def metric_point(row: Row[Any]) -> MetricPoint:
     return view_of(MetricPoint, row._mapping)
+
+
+def validation_point(row: Row[Any]) -> MetricPoint:
+    return view_of(MetricPoint, row._mapping, samples_per_second=None)
 
 
 def event(row: Row[Any]) -> EventView:
