@@ -50,8 +50,9 @@ class BatchRequest:
 class Adapter(Protocol):
     """The model, optimizer, loss and metrics of one framework, seen as flat tensors."""
 
-    width: int
-    """How many numbers ``sums`` returns."""
+    @property
+    def width(self) -> int:
+        """How many numbers ``sums`` returns. It is final after ``warm_up``."""
 
     def size(self, kind: StepKind) -> int:
         """Return how many numbers the flat vector of a step of this kind has."""
@@ -124,6 +125,9 @@ class Adapter(Protocol):
     def save_for_user(self, folder: Path, name: str) -> None:
         """Write the model and the optimizer state to ``folder``, in the framework's own format and with WMLA's file
         names."""
+
+    def is_finite(self) -> bool:
+        """Whether all trained parameters are finite numbers."""
 
     def recommit(self) -> None:
         """Make the current contents of the model the state, because user code may have changed the model between two

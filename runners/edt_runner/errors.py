@@ -9,6 +9,7 @@ RunnerError
 ├── StateMismatch       weights or optimizer state do not fit the model
 ├── UnsupportedState    optimizer state that cannot be sent to another engine
 ├── CheckpointError     a recovery checkpoint that is incomplete, foreign or unreadable, or that cannot be written
+├── NotFinite           a step's loss or gradient is infinite or not a number
 ├── NoRoom              the trained model could not be written: the disk was full for too long
 └── Suspended           all engines have left; this is no error: the training can resume from its checkpoint
 
@@ -117,6 +118,29 @@ class UnsupportedState(RunnerError):
 
 class CheckpointError(RunnerError):
     """A recovery checkpoint cannot be used or written. The message says why."""
+
+
+class NotFinite(RunnerError):
+    """A training step's loss or gradient is infinite or not a number, so the step was not taken.
+
+    Args:
+        loss: the step's loss.
+        norm: the L2 norm of its gradient.
+        learning_rate: the optimizer's learning rate; None: it has none.
+        where: which step it is; empty until it is known.
+    """
+
+    def __init__(self, loss: float, norm: float, learning_rate: float | None, where: str = "") -> None:
+        super().__init__(loss, norm, learning_rate, where)
+        self.loss, self.norm, self.learning_rate, self.where = loss, norm, learning_rate, where
+
+    def at(self, where: str) -> NotFinite:
+        """Return this error with the place where it has occurred."""
+        return NotFinite(self.loss, self.norm, self.learning_rate, where)
+
+    def __str__(self) -> str:
+        rate = "" if self.learning_rate is None else f", learning rate {self.learning_rate:g}"
+        return f"{self.where or 'a step'}: loss {self.loss:g}, gradient norm {self.norm:g}{rate}"
 
 
 class NoRoom(RunnerError):

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from edt_contract.durable import Outage, PatientLog
 from edt_runner import evaluation_metrics
-from edt_runner.lr_scaling.update import DETAILS
+from edt_runner.lr_scaling.update import STEP_DETAILS
 
 _TAIL_BYTES = 1 << 16
 _HELD_BYTES = 4 << 20
@@ -40,7 +40,7 @@ def accuracy(metrics: Mapping[str, float]) -> float:
     Args:
         metrics: values by name, with the loss and the details of a learning-rate rule.
     """
-    others = {name: value for name, value in metrics.items() if name != "loss" and name not in DETAILS}
+    others = {name: value for name, value in metrics.items() if name != "loss" and name not in STEP_DETAILS}
     named = next((value for name, value in others.items() if "acc" in name.lower()), None)
     return float(named if named is not None else next(iter(others.values()), 0.0))
 

@@ -17,7 +17,10 @@ import torch
 
 from edt_runner import context, environment
 from edt_runner.callbacks.hooks import UserCallback, UserCallbacks, carrying
+from edt_runner.callbacks.watching import KeepBest, Watched
 from edt_runner.errors import UsageError
+from edt_runner.frameworks.finite import judging
+from edt_runner.frameworks.options import StepOptions
 from edt_runner.frameworks.trainable import Collate, EngineAdapter, Samples, Trainable, scaled
 from edt_runner.loader import SampleLoader
 from edt_runner.loggers import Logger
@@ -69,6 +72,14 @@ class TrainRequest:
     require_exact: bool = False
     """Whether the training fails as soon as its result is no longer exact. Engines with other hardware or libraries
     than the first engine cannot join then."""
+    options: StepOptions = field(default_factory=StepOptions)
+    """What the user asks of passes and of the optimizer's steps."""
+    on_nonfinite: str = "stop"
+    """What happens if a step's loss or gradient is infinite or NaN: "stop", "skip" or "continue"."""
+    watched: Sequence[UserCallback] = ()
+    """Callbacks of the platform that watch metrics, such as early stopping. They run before the user's."""
+    keep_last: int | None = None
+    """How many of the user's files of epochs are kept; None: all."""
     notes: Sequence[str] = ()
     """What the user should know about arguments that have no effect; the driver prints it."""
 
@@ -134,23 +145,29 @@ class Training:
         return min(most, self.widths.most or most)
 
     def adapter(self, *, on_device: bool) -> EngineAdapter:
-        """Make the adapter of this process's model, with the learning-rate rule if there is one.
+        """Make the adapter of this process's model, with the learning-rate rule if there is one. It judges whether
+        steps are finite, as the user asks.
 
         Args:
             on_device: whether the model is moved to this process's GPU, if the process has one.
         """
         request = self.request
-        adapter = request.trainable.adapter(self.samples, on_device=on_device)
-        if request.lr_rule is None:
-            return adapter
-        units = self.schedule.batch_size
-        return scaled(
-            adapter,
-            request.lr_rule,
-            reference=self.reference,
-            micro_batch=request.batch_size,
-            epoch_samples=self.schedule.train_samples * request.batch_size // units,
-        )
+        adapter = request.trainable.adapter(self.samples, on_device=on_device, options=request.options)
+        if request.lr_rule is not None:
+            units = self.schedule.batch_size
+            adapter = scaled(
+                adapter,
+                request.lr_rule,
+                reference=self.reference,
+                micro_batch=request.batch_size,
+                epoch_samples=self.schedule.train_samples * request.batch_size // units,
+            )
+        return judging(adapter, request.on_nonfinite)
+
+    @property
+    def best(self) -> Watched | None:
+        """What is known of the best epoch so far, if its files are kept."""
+        return next((watcher.inner for watcher in self.request.watched if isinstance(watcher, KeepBest)), None)
 
     @property
     def reference(self) -> int:
@@ -169,12 +186,13 @@ class Training:
             run them.
         """
         request, trainable = self.request, self.request.trainable
-        if not request.callbacks:
+        callbacks = [*trainable.epoch_callbacks(request.options), *request.watched, *request.callbacks]
+        if not callbacks:
             return adapter, None
         if not runs:
             return carrying(adapter, None), None
         hooks = UserCallbacks(
-            request.callbacks,
+            callbacks,
             trainable.model,
             trainable.optimizer,
             trainable.parts(),

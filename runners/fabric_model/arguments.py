@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any, cast
 
 from edt_runner.errors import UsageError
+from edt_runner.frameworks.options import StepOptions
 
 
 def usage(name: str, got: object, takes: str) -> UsageError:
@@ -44,6 +46,49 @@ def check_seconds(name: str, value: object) -> None:
         raise usage(name, value, "a number of seconds above 0")
 
 
+def step_options(
+    lr_scheduler: Any,
+    interval: object,
+    metric: object,
+    *,
+    clip_grad_norm: object,
+    clip_grad_value: object,
+    precision: object,
+    compile: object,  # noqa: A002 - the name of train()'s argument
+) -> StepOptions:
+    """Check the arguments of ``train()`` that set how passes compute and how steps are taken.
+
+    Raises:
+        UsageError: an argument is wrong.
+    """
+    if interval not in ("epoch", "step"):
+        raise usage("lr_scheduler_interval", interval, "'epoch' or 'step'")
+    if not isinstance(metric, str):
+        raise usage("lr_scheduler_metric", metric, "the name of a metric, such as 'val_loss'")
+    limits = {"clip_grad_norm": clip_grad_norm, "clip_grad_value": clip_grad_value}
+    for name, limit in limits.items():
+        if limit is not None:
+            _check_positive(name, limit)
+    if precision not in ("fp32", "bf16", "fp16"):
+        raise usage("precision", precision, "'fp32', 'bf16' or 'fp16'")
+    if not isinstance(compile, bool):
+        raise usage("compile", compile, "True or False")
+    found: dict[str, Any] = {name: float(cast(float, limit)) for name, limit in limits.items() if limit is not None}
+    return StepOptions(
+        precision=precision,
+        compile=compile,
+        lr_scheduler=lr_scheduler,
+        lr_scheduler_interval=interval,
+        lr_scheduler_metric=metric,
+        **found,
+    )
+
+
+def _check_positive(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise usage(name, value, "a number above 0, or None")
+
+
 def comparing(compare_interval: object, on_mismatch: object, require_exact: object, reduction: object) -> None:
     """Check the arguments that set how a result is kept exact, and when engines are compared.
 
@@ -64,11 +109,8 @@ def comparing(compare_interval: object, on_mismatch: object, require_exact: obje
         raise usage("require_exact", require_exact, f"False with reduction={reduction!r}, whose result is not exact")
 
 
-_ONNX = "this release writes no ONNX file; the model's own files are written as without it"
 _RUNS = "no effect, because the job already runs with what it was submitted with"
 _WITHOUT_EFFECT = {
-    "enable_onnx": _ONNX,
-    "save_to_onnx": _ONNX,
     "scaleup_function": "never called: the scheduler decides how many engines share a step, and the most are "
     "engines_number and the job's --numWorker",
     "worker_memory": _RUNS,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from edt_runner.errors import UsageError
+from edt_runner.frameworks.computing import Asked
 from edt_runner.frameworks.tensorflow.keras_version import KerasVersion, keras_version_of
 from edt_runner.frameworks.tensorflow.trainable import KerasTrainable
 from fabric_model.arguments import usage
@@ -13,14 +14,15 @@ from fabric_model.arguments import usage
 _OWN_LOOPS = ("train_step", "test_step", "make_train_function", "make_test_function")
 
 
-def trainable(
-    model: Any, loss_function: Any, optimizer: Any, metrics: Any, keras_custom_objects: Any
-) -> KerasTrainable:
+def trainable(model: Any, optimizer: Any, keras_custom_objects: Any, asked: Asked) -> KerasTrainable:
     """Check the arguments and compile the model with them.
 
     Raises:
         UsageError: an argument is wrong; the message names it, the value it got, and the values it takes.
     """
+    for name in asked.beyond_plain():
+        raise UsageError(f"{name}: got a value, takes its default: the model is a keras.Model")
+    loss_function, metrics = asked.loss_function, asked.metrics
     keras = keras_version_of(model)
     check_model(keras, model)
     register(keras, keras_custom_objects)

@@ -8,17 +8,16 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from edt_runner.callbacks import watching
 from edt_runner.errors import UsageError
+from edt_runner.frameworks import computing, onnx_export
 from edt_runner.frameworks.trainable import Trainable
 from edt_runner.launch.train import train, trained_files
 from edt_runner.lr_scaling import rules
 from edt_runner.training import TrainRequest
 from fabric_model import arguments, loggers, user_callbacks
-
-if TYPE_CHECKING:
-    from edt_runner.frameworks.pytorch.user_steps import UserSteps
 
 
 class FabricModel:
@@ -30,17 +29,21 @@ class FabricModel:
             targets); test may be None. Every process of a job calls it, so it must return the same data in each. With
             Keras, inputs and targets are scalars, arrays, or dicts and tuples of them; Keras sequences, whose items
             are batches, are accepted too.
-        loss_function: PyTorch: (outputs, targets) -> mean loss, a scalar tensor, such as ``F.cross_entropy``. Keras:
-            whatever ``compile(loss=…)`` takes; the ``loss_weights`` that the model was compiled with are used. In
-            both, a step's loss is the mean over its micro-batches, weighted by rows; a loss that is a sum is therefore
-            divided by E.
-        optimizer: PyTorch: a ``torch.optim.Optimizer`` over the model's parameters. Keras: an optimizer or the name
-            of one; its learning rate may be a schedule.
-        metrics: PyTorch: functions (outputs, targets) -> mean over the batch, which are named by their ``__name__``.
-            None: accuracy, if the outputs are class scores. Keras: whatever ``compile(metrics=…)`` takes.
+        loss_function: PyTorch: (outputs, targets) -> loss, a scalar tensor, such as ``F.cross_entropy``; None: the
+            model returns its own loss, as models of ``transformers`` do when a batch has labels. Keras: whatever
+            ``compile(loss=…)`` takes; the ``loss_weights`` that the model was compiled with are used.
+        optimizer: PyTorch: a ``torch.optim.Optimizer`` over the model's parameters, or a list of several, which all
+            take each step. Keras: an optimizer or the name of one; its learning rate may be a schedule.
+        metrics: PyTorch: functions (outputs, targets) -> mean over the batch, or None where the batch has no such
+            mean; they are named by their ``__name__``. Or metrics of ``torchmetrics`` whose states add up, or a dict
+            of name -> either. None: accuracy, if the outputs are class scores. Keras: whatever
+            ``compile(metrics=…)`` takes.
         worker_logger_callback: a ``callbacks.LoggerCallback``, called in each engine with that engine's own values.
         driver_logger_callback: called in the driver with means over all engines; None: WMLA's log lines are written.
-        save_to_onnx, enable_onnx: accepted; this release writes no ONNX file, and the job's log says so.
+        save_to_onnx, enable_onnx: True: after the training, the model is also written as ``model.onnx`` beside its other
+            files, with a dynamic batch dimension, and what onnxruntime computes with the file is compared with the
+            model. It needs the packages of ``pip install openedt[onnx]``. If there is no file in the end, the job's
+            log and its message say why, and the job ends as FINISHED all the same.
         keras_custom_objects: name -> a user's own class or function, which Keras can then find by this name.
         fn_batch_collate: list of samples -> batch; None: samples are stacked.
         user_callback: a ``callbacks.Callback`` or a list of them. Every engine runs their hooks at the boundaries of
@@ -57,6 +60,21 @@ class FabricModel:
             once for each of its micro-batches: ``test_iter`` then has one (inputs, targets). The losses are averaged,
             weighted by samples. The accuracy is that of what the model returned. The function runs in evaluation mode
             and without gradients.
+        training_step: PyTorch: a function (model, batch) -> loss, or -> {"loss": …, metric: …}, for whatever
+            ``loss_function`` cannot say. It computes one micro-batch, whose mean loss it returns; the platform calls
+            ``backward()``, adds up the gradients and takes the step. A function that has called ``backward()`` itself,
+            for example for each of two losses, returns a loss that is detached. Metrics are means over the
+            micro-batch.
+        validation_step: PyTorch: the same for a micro-batch of the test set, in evaluation mode and without gradients.
+            None: ``training_step``, if there is one.
+        loss_reduction: PyTorch: what the loss of a micro-batch is. "sample": the mean over its samples. "token": the
+            mean over its tokens, of which samples may have different numbers; ``token_count`` says how many. "sum":
+            the sum over its samples. A step's gradient is then, with n_i samples or tokens in micro-batch i and its
+            gradient g_i: sum(n_i g_i) / sum(n_i) for the first two, sum(g_i) for the last. So it is the gradient of
+            the whole batch, and the number of engines changes nothing.
+        token_count: PyTorch: a function batch -> number of tokens that the mean of a micro-batch's loss is over. None:
+            the targets that are not -100; for a causal language model of ``transformers``, of all but each row's
+            first, because it shifts them.
         scaleup_function: accepted and never called, since the scheduler decides how many engines there are; the job's
             log says so.
 
@@ -83,6 +101,10 @@ class FabricModel:
         enable_onnx: bool = False,
         fn_step_train: Callable[..., Any] | None = None,
         fn_test: Callable[..., Any] | None = None,
+        training_step: Callable[..., Any] | None = None,
+        validation_step: Callable[..., Any] | None = None,
+        loss_reduction: str = "sample",
+        token_count: Callable[[Any], int] | None = None,
         scaleup_function: Callable[[int, int], int] | None = None,
     ) -> None:
         side = _side_of(model)
@@ -100,18 +122,29 @@ class FabricModel:
         self.model = model
         self._datasets_function = datasets_function
         self._trainable = cast(
-            Trainable, side.trainable(model, loss_function, optimizer, metrics, keras_custom_objects)
+            Trainable,
+            side.trainable(
+                model,
+                optimizer,
+                keras_custom_objects,
+                computing.Asked(
+                    loss_function,
+                    metrics,
+                    training_step=training_step,
+                    validation_step=validation_step,
+                    fn_step_train=fn_step_train,
+                    fn_test=fn_test,
+                    loss_reduction=loss_reduction,
+                    token_count=token_count,
+                ),
+            ),
         )
-        self._steps: UserSteps | None = None
-        if fn_step_train is not None or fn_test is not None:
-            if not hasattr(side, "with_steps"):
-                name = "fn_test" if fn_step_train is None else "fn_step_train"
-                raise UsageError(f"{name}: got a value, takes None: the model is a keras.Model")
-            self._trainable, self._steps = side.with_steps(self._trainable, fn_step_train, fn_test, metrics)
         self._collate = fn_batch_collate
-        self._notes = arguments.without_effect(
-            {"enable_onnx": enable_onnx, "save_to_onnx": save_to_onnx, "scaleup_function": scaleup_function}
-        )
+        self._onnx = onnx_export.asked(save_to_onnx=save_to_onnx, enable_onnx=enable_onnx)
+        self._notes = [
+            *arguments.without_effect({"scaleup_function": scaleup_function}),
+            *onnx_export.missing(self._onnx, self._trainable.framework.name),
+        ]
         self._callbacks = user_callbacks.attached(user_callback, keras=self._trainable.framework.name == "tensorflow")
 
     def train(
@@ -132,6 +165,17 @@ class FabricModel:
         compare_interval: int | None = None,
         on_mismatch: str = "mark",
         require_exact: bool = False,
+        lr_scheduler: Any = None,
+        lr_scheduler_interval: str = "epoch",
+        lr_scheduler_metric: str = "val_loss",
+        clip_grad_norm: float | None = None,
+        clip_grad_value: float | None = None,
+        precision: str = "fp32",
+        compile: bool = False,  # noqa: A002 - Keras and Lightning call it so
+        on_nonfinite: str = "stop",
+        early_stopping: int | Mapping[str, Any] | None = None,
+        keep_best: tuple[str, str] | str | None = None,
+        keep_last: int | None = None,
         worker_num: int | None = None,
         worker_device_num: int | None = None,
         worker_memory: str | None = None,
@@ -177,6 +221,29 @@ class FabricModel:
                 that names it: an op or a buffer that is not deterministic, replicas that differ (whatever
                 ``on_mismatch`` is), or a checkpoint of a machine of another kind. An engine that is unlike the others
                 does not join. False: the result is marked "not exact", and the training continues.
+            lr_scheduler: moves the learning rate. PyTorch: a scheduler of ``torch.optim.lr_scheduler`` that was made
+                with the optimizer, a function that makes one of it, or a list of these. Keras: a
+                ``LearningRateSchedule``, or a function (epoch, learning rate) -> learning rate. Its state travels with the training's. A
+                scheduler that the script moves itself, from a hook of the optimizer or in a callback, is found and
+                travels, too.
+            lr_scheduler_interval: "epoch": it moves at each epoch's end, after the validation. "step": after each step.
+            lr_scheduler_metric: the metric that a scheduler such as ``ReduceLROnPlateau`` gets at each epoch's end. If
+                that epoch had no validation, the scheduler does not move.
+            clip_grad_norm: the most L2 norm of a step's gradient; clipping acts on the sum over all engines.
+            clip_grad_value: the most absolute value of each number of that gradient.
+            precision: "fp32"; "bf16" or "fp16": forward pass and loss run under ``torch.autocast``. With "fp16" the
+                loss is scaled; a step whose gradient overflows is left out by all engines, and no scheduler moves.
+                Keras: "fp32", or what ``keras.mixed_precision`` was set to before the model was built.
+            compile: PyTorch: compile the model by ``torch.compile`` with fixed shapes. Keras: ``jit_compile``.
+            on_nonfinite: what happens if a step's loss or gradient is infinite or NaN. "stop": the training ends with
+                an error that says where, and the state before that step is kept as a checkpoint. "skip": the step is
+                left out. "continue": the step is taken.
+            early_stopping: end the training if a metric of the validations has not improved for a number of them: that
+                number, or a dict of "patience", "metric" ("val_loss"), "mode" ("min" or "max"; by default as the
+                metric's name says) and "min_delta" (0).
+            keep_best: (metric, "min" or "max"), or the metric's name: the model files of the epoch with the best value
+                are kept as ``model_best``.
+            keep_last: keep only so many of the newest files of epochs; None: all.
             worker_num, worker_device_num: their product is E if ``engines_number`` is None.
             worker_memory, driver_memory, hardware_spec: accepted without effect, because the job already runs with
                 what it was submitted with; its log says so.
@@ -199,9 +266,23 @@ class FabricModel:
         arguments.comparing(compare_interval, on_mismatch, require_exact, reduction)
         engines_number = arguments.engines(engines_number, worker_num, worker_device_num)
         resources = {"worker_memory": worker_memory, "driver_memory": driver_memory, "hardware_spec": hardware_spec}
-        if self._steps is not None:
-            self._steps.batch_size = batch_size
-        train(
+        if on_nonfinite not in ("stop", "skip", "continue"):
+            raise arguments.usage("on_nonfinite", on_nonfinite, "'stop', 'skip' or 'continue'")
+        if keep_last is not None:
+            arguments.check_count("keep_last", keep_last, least=1)
+        options = arguments.step_options(
+            lr_scheduler,
+            lr_scheduler_interval,
+            lr_scheduler_metric,
+            clip_grad_norm=clip_grad_norm,
+            clip_grad_value=clip_grad_value,
+            precision=precision,
+            compile=compile,
+        )
+        watched = watching.watchers(early_stopping, keep_best)
+        if watched and not validation_freq:
+            raise arguments.usage("validation_freq", validation_freq, "1 or more with early_stopping or keep_best")
+        training = train(
             TrainRequest(
                 trainable=self._trainable,
                 datasets_function=self._datasets_function,
@@ -228,10 +309,17 @@ class FabricModel:
                 compare_interval=compare_interval,
                 on_mismatch=on_mismatch,
                 require_exact=require_exact,
+                options=self._trainable.checked_options(options),
+                on_nonfinite=on_nonfinite,
+                watched=watched,
+                keep_last=keep_last,
                 notes=[*self._notes, *arguments.without_effect(resources)],
             )
         )
         self._trainable.finish()
+        files = trained_files()
+        if self._onnx and files is not None:
+            onnx_export.write(self._onnx, self._trainable, training.samples, files / "train")
 
     def download(self, out_dir: str | os.PathLike[str] = ".") -> Path:
         """Pack the folder with the trained model's files into ``<out_dir>/<job>.zip``, and print where it is.

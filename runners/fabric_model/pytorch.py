@@ -2,61 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from edt_runner.errors import UsageError
+from edt_runner.frameworks.computing import Asked
+from edt_runner.frameworks.pytorch.metrics import States, is_of_torchmetrics, top1_accuracy
+from edt_runner.frameworks.pytorch.passes import ACCURACY
 from edt_runner.frameworks.pytorch.trainable import TorchTrainable
-from edt_runner.frameworks.pytorch.user_steps import ACCURACY, UserSteps, UserStepsTrainable
 from fabric_model.arguments import check_callable, usage
 
 
-def trainable(
-    model: nn.Module, loss_function: Any, optimizer: Any, metrics: Any, keras_custom_objects: Any
-) -> TorchTrainable:
+def trainable(model: nn.Module, optimizer: Any, keras_custom_objects: Any, asked: Asked) -> TorchTrainable:
     """Check the arguments.
 
     Raises:
         UsageError: an argument is wrong; the message names it, the value it got, and the values it takes.
     """
     check_parameters(model)
-    check_callable("loss_function", loss_function)
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise usage("optimizer", optimizer, "a torch.optim.Optimizer instance")
-    check_optimizer_covers(model, optimizer)
-    check_metrics(metrics)
+    check_computing(asked)
+    optimizers = tuple(optimizer) if isinstance(optimizer, list | tuple) else (optimizer,)
+    for index, each in enumerate(optimizers):
+        name = f"optimizer[{index}]" if isinstance(optimizer, list | tuple) else "optimizer"
+        if not isinstance(each, torch.optim.Optimizer):
+            raise usage(name, each, "a torch.optim.Optimizer instance, or a list of them")
+        check_optimizer_covers(model, each)
+    if not optimizers:
+        raise UsageError("optimizer: got an empty list, takes a torch.optim.Optimizer instance, or a list of them")
+    _check_apart(optimizers)
     if keras_custom_objects is not None:
         raise UsageError("keras_custom_objects: got a value, takes None: the model is a torch.nn.Module")
-    chosen = {"accuracy": top1_accuracy} if metrics is None else named(metrics)
-    return TorchTrainable(model, optimizer, loss_function, chosen)
+    return TorchTrainable(model, optimizers, asked, metrics_of(asked))
 
 
-def with_steps(
-    plain: TorchTrainable, fn_step_train: Any, fn_test: Any, metrics: Any
-) -> tuple[UserStepsTrainable, UserSteps]:
-    """Let functions of the user compute the micro-batches of a training.
-
-    Args:
-        plain: the training without them.
-        fn_step_train, fn_test: the functions; None: the platform's own.
-        metrics: what the user gave; it must be None, because the functions return the accuracy or nothing.
+def check_computing(asked: Asked) -> None:
+    """Check the arguments that say how loss and metrics are computed.
 
     Raises:
-        UsageError: one of them is no function, or there are metrics.
+        UsageError: one of them is wrong, or two contradict each other.
     """
-    given = {"fn_step_train": fn_step_train, "fn_test": fn_test}
-    for name, function in given.items():
-        if function is not None:
-            check_callable(name, function)
-    if metrics is not None:
-        names = " and ".join(name for name, function in given.items() if function is not None)
+    functions = ("training_step", "validation_step", "fn_step_train", "fn_test", "token_count")
+    for name in functions:
+        if getattr(asked, name) is not None:
+            check_callable(name, getattr(asked, name))
+    if asked.loss_function is not None:
+        check_callable("loss_function", asked.loss_function)
+    for own, wmla in (("training_step", "fn_step_train"), ("validation_step", "fn_test")):
+        if getattr(asked, own) is not None and getattr(asked, wmla) is not None:
+            raise UsageError(f"{wmla}: got a value, takes None with {own}, which does the same")
+    takes = ("sample", "token", "sum")
+    if asked.loss_reduction not in takes:
+        raise usage("loss_reduction", asked.loss_reduction, "'sample', 'token' or 'sum'")
+    if asked.token_count is not None and asked.loss_reduction != "token":
+        raise UsageError(f"token_count: got a value, takes None with loss_reduction={asked.loss_reduction!r}")
+    if asked.fn_step_train is not None and asked.loss_reduction != "sample":
+        raise usage("loss_reduction", asked.loss_reduction, "'sample' with fn_step_train; training_step takes all")
+    check_metrics(asked.metrics)
+    if asked.metrics is not None and (asked.fn_step_train is not None or asked.fn_test is not None):
+        names = " and ".join(name for name in ("fn_step_train", "fn_test") if getattr(asked, name) is not None)
         raise UsageError(f"metrics: got a value, takes None with {names}, whose one metric is the accuracy")
-    steps = UserSteps(fn_step_train, fn_test, top1_accuracy)
-    chosen = {ACCURACY: top1_accuracy}
-    return UserStepsTrainable(plain.model, plain.optimizer, plain.loss_function, chosen, steps), steps
+    if asked.metrics is not None and asked.training_step is not None:
+        raise UsageError("metrics: got a value, takes None with training_step, which returns them in its dict")
+
+
+def metrics_of(asked: Asked) -> dict[str, Any]:
+    """The metrics by name. Those that the user's steps return are not known yet."""
+    if asked.training_step is not None:
+        return {}
+    if asked.fn_step_train is not None or asked.fn_test is not None:
+        return {ACCURACY: top1_accuracy}
+    return {"accuracy": top1_accuracy} if asked.metrics is None else named(asked.metrics)
+
+
+def _check_apart(optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Check that no parameter belongs to two optimizers, which would both change it in each step.
+
+    Raises:
+        UsageError: a parameter does.
+    """
+    seen: set[int] = set()
+    for optimizer in optimizers:
+        own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        if own & seen:
+            raise UsageError(f"optimizer: got {len(own & seen)} parameters in two optimizers, takes each in one")
+        seen |= own
 
 
 def check_parameters(model: nn.Module) -> None:
@@ -95,37 +127,36 @@ def check_metrics(metrics: object) -> None:
     """Check each metric.
 
     Raises:
-        UsageError: ``metrics`` is no list of functions.
+        UsageError: ``metrics`` is neither a list nor a dict of functions or metrics of ``torchmetrics``.
     """
     if metrics is None:
         return
-    if not isinstance(metrics, Sequence) or isinstance(metrics, str):
-        raise usage("metrics", metrics, "a list of functions (outputs, targets) -> number")
-    for index, metric in enumerate(metrics):
-        if not callable(metric) and not (isinstance(metric, str) and metric in _BY_NAME):
-            raise usage(f"metrics[{index}]", metric, "a function (outputs, targets) -> number, or 'accuracy'")
+    each = "a function (outputs, targets) -> number, a metric of torchmetrics, or 'accuracy'"
+    if isinstance(metrics, Mapping):
+        items = [(f"metrics[{name!r}]", metric) for name, metric in metrics.items()]
+        if not all(isinstance(name, str) and name != "loss" for name in metrics):
+            raise usage("metrics", metrics, "a dict whose keys are names, none of them 'loss'")
+    elif isinstance(metrics, Sequence) and not isinstance(metrics, str):
+        items = [(f"metrics[{index}]", metric) for index, metric in enumerate(metrics)]
+    else:
+        raise usage("metrics", metrics, f"a list, or a dict by name, each item {each}")
+    for name, metric in items:
+        if isinstance(metric, type) or not (callable(metric) or (isinstance(metric, str) and metric in _BY_NAME)):
+            raise usage(name, metric, each)
+        if is_of_torchmetrics(metric):
+            States(name, metric)
 
 
-Metric = Callable[[Any, Any], Any]
-
-
-def top1_accuracy(outputs: Any, targets: Any) -> Any:
-    """Share of samples whose highest score is at the target class; 0 if the outputs are not class scores."""
-    if not isinstance(outputs, torch.Tensor) or not isinstance(targets, torch.Tensor):
-        return 0.0
-    if outputs.dim() != 2 or targets.dim() != 1 or targets.is_floating_point():
-        return 0.0
-    return (outputs.argmax(dim=1) == targets).double().mean()
-
-
-_BY_NAME: dict[str, Metric] = {"accuracy": top1_accuracy, "acc": top1_accuracy}
+_BY_NAME: dict[str, Any] = {"accuracy": top1_accuracy, "acc": top1_accuracy}
 """Metrics that a user may give by name."""
 
 
-def named(metrics: Sequence[Metric | str]) -> dict[str, Metric]:
-    """Metrics by their names: a function's own name, or the name that the user gave. If a name occurs again, a number
-    is added to it."""
-    found: dict[str, Metric] = {}
+def named(metrics: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics by their names: a function's own name, a class's name, or the name that the user gave. If a name occurs
+    again, a number is added to it."""
+    if isinstance(metrics, Mapping):
+        return {name: _BY_NAME[metric] if isinstance(metric, str) else metric for name, metric in metrics.items()}
+    found: dict[str, Any] = {}
     for given in metrics:
         metric = _BY_NAME[given] if isinstance(given, str) else given
         base = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)

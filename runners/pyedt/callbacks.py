@@ -26,10 +26,14 @@ class Callback:
     Attributes:
         params: a dict with "optimizer", and with "epochs", the number of epochs.
         model: the model.
+        metrics: in ``on_epoch_end`` the epoch's loss and metrics by name, means over all engines; those of the
+            validation, if the epoch had one, are named ``val_…``. A callback that makes an attribute of this name
+            itself keeps its own.
     """
 
     params: dict[str, Any]
     model: Any
+    metrics: dict[str, float]
 
     def __init__(self) -> None:
         self.params = {}

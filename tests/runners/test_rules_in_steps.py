@@ -188,8 +188,8 @@ def test_a_factor_is_the_same_as_another_learning_rate_from_the_start(name: str,
 
 def _halve(adapter: Any) -> None:
     """The learning rate of its optimizer."""
-    if hasattr(adapter, "optimizer"):
-        for group in adapter.optimizer.param_groups:
+    if hasattr(adapter, "optimizers"):
+        for group in adapter.optimizers.param_groups:
             group["lr"] = group["lr"] * 0.5
         return
     optimizer = getattr(adapter.model.optimizer, "inner_optimizer", adapter.model.optimizer)

@@ -26,7 +26,7 @@ def test_what_a_script_has_changed_in_an_optimizers_groups_is_carried() -> None:
 def test_optimizer_state_that_cannot_travel_is_named() -> None:
     adapter = _adapter("adam")
     step(adapter, SIDE.batch())
-    next(iter(adapter.optimizer.state.values()))["history"] = object()
+    next(iter(adapter.optimizers.members[0].state.values()))["history"] = object()
     with pytest.raises(UnsupportedState, match="'history' is a object"):
         adapter.export_state()
 

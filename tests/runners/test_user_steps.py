@@ -45,10 +45,10 @@ def adapter(**functions: Callable[..., Any]) -> EngineAdapter:
     model = FabricModel(
         net, lambda: (SET, None), nn.functional.cross_entropy, torch.optim.Adam(net.parameters()), **functions
     )
-    if model._steps is not None:
-        model._steps.batch_size = 4
     trainable = model._trainable
-    return trainable.adapter(trainable.samples(SET, None, 0, None), on_device=False)
+    samples = trainable.samples(SET, None, 0, None)
+    samples.units_per_batch(4)
+    return trainable.adapter(samples, on_device=False)
 
 
 def test_a_step_of_ones_own_has_the_bits_of_the_platforms() -> None:

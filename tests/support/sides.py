@@ -206,7 +206,7 @@ class PyTorch:
         return {"lr": 0.05, "momentum": 0.5, "nesterov": False} if optimizer == "nesterov" else of_adam
 
     def set(self, adapter: EngineAdapter, name: str, value: Any) -> None:
-        adapter.optimizer.param_groups[0][name] = value  # type: ignore[attr-defined]
+        adapter.optimizers.param_groups[0][name] = value  # type: ignore[attr-defined]
 
 
 def _trained(model: nn.Module) -> list[nn.Parameter]:
@@ -347,10 +347,11 @@ class Keras:
 
 def adapter_of(model: Any, loss: Any, optimizer: Any, metrics: Any, probe: Any, *, by_rows: bool = False) -> Any:
     """Of any Keras model, checked and compiled as ``FabricModel`` does it."""
+    from edt_runner.frameworks.computing import Asked
     from edt_runner.frameworks.tensorflow.adapter import TensorFlowAdapter
     from fabric_model.keras import trainable
 
-    chosen = trainable(model, loss, optimizer, metrics, None)
+    chosen = trainable(model, optimizer, None, Asked(loss, metrics))
     return TensorFlowAdapter(chosen.keras, model, probe, by_rows=by_rows)
 
 

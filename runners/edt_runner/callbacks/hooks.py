@@ -26,10 +26,10 @@ from edt_runner.frameworks.trainable import EngineAdapter
 
 
 class UserCallback(Protocol):
-    """One callback of a user, whatever class it derives from."""
+    """One callback of a user, whatever class it derives from, or of the platform."""
 
     inner: Any
-    """The user's own callback object."""
+    """The user's own callback object, or an object that holds what a callback of the platform remembers."""
     attached: tuple[str, ...]
     """Attributes of ``inner`` that ``attach`` sets."""
 
@@ -41,16 +41,24 @@ class UserCallback(Protocol):
 
 
 class WmlaCallback:
-    """A ``callbacks.Callback``, or any object that has some of its hooks."""
+    """A ``callbacks.Callback``, or any object that has some of its hooks.
 
-    attached: tuple[str, ...] = ("params", "model")
+    It gets the values of an epoch as its attribute ``metrics``, unless it has an attribute of this name of its own.
+    """
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
+        self._gets_metrics = "metrics" not in vars(inner)
+        self.attached: tuple[str, ...] = ("params", "model", *(("metrics",) if self._gets_metrics else ()))
 
     def attach(self, model: Any, optimizer: Any, epochs: int, steps: int) -> None:
         self.inner.params = {"optimizer": optimizer, "epochs": epochs}
         self.inner.model = model
+        self._tell({})
+
+    def _tell(self, values: Mapping[str, float]) -> None:
+        if self._gets_metrics:
+            self.inner.metrics = dict(values)
 
     def train_begin(self) -> None:
         self._call("on_train_begin")
@@ -62,6 +70,7 @@ class WmlaCallback:
         self._call("on_epoch_begin", epoch)
 
     def epoch_end(self, epoch: int, values: dict[str, float], saves: bool) -> None:
+        self._tell(values)
         hook = getattr(self.inner, "on_epoch_end", None)
         if hook is not None and _takes(hook, "save_model"):
             hook(epoch, save_model=saves)

@@ -22,6 +22,8 @@ from edt_runner.errors import NoRoom
 
 _TRIES = 10
 _AGAIN_SECONDS = 1.0
+BEST = "model_best"
+"""Name of the files of the epoch with the best value of a metric."""
 PLACE = "model"
 """Name of the user's files in reports."""
 _MOVED_AWAY = f"{DRAFT_PREFIX}old-"
@@ -38,6 +40,7 @@ class UserFiles:
         save: (folder, name) -> None; writes the files of that name to the folder.
         report: reports a disk error to the platform, or "" if the disk took the files.
         note: called with a sentence for the job's log.
+        keep_last: how many epochs' files are kept; None: all.
         clock: monotonic seconds.
         sleep: waits for a number of seconds.
     """
@@ -49,17 +52,30 @@ class UserFiles:
         report: Callable[[str], None],
         note: Callable[[str], None],
         *,
+        keep_last: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._folder, self._save, self._report, self._note = folder, save, report, note
-        self._clock, self._sleep = clock, sleep
+        self._keep_last, self._clock, self._sleep = keep_last, clock, sleep
 
     def write(self, name: str) -> None:
         """Write the files of an epoch. If the disk does not take them, leave them out and note that in the log."""
         error = self._try(name)
         if error is not None:
             self._note(f"{name} is left out, since {self._folder} cannot be written: {self._room(error)}")
+        elif self._keep_last is not None:
+            self._forget_old(self._keep_last)
+
+    def _forget_old(self, keep: int) -> None:
+        """Remove the files of all epochs but the newest ``keep``. The final files and the best ones stay."""
+        of_epoch: dict[int, list[Path]] = {}
+        for path in self._folder.glob("model_epoch_*"):
+            if found := re.match(r"model_epoch_(\d+)(?!\d)", path.name):
+                of_epoch.setdefault(int(found[1]), []).append(path)
+        for epoch in sorted(of_epoch)[:-keep]:
+            for path in of_epoch[epoch]:
+                _remove(path)
 
     def write_final(self, name: str) -> None:
         """Write the files of the trained model.

@@ -15,7 +15,7 @@ from edt_contract.encoding import to_json_object
 from edt_contract.reports import ExitKind
 from edt_runner import environment
 from edt_runner.adapter import State
-from edt_runner.checkpoints import checkpoint
+from edt_runner.checkpoints import checkpoint, resume
 from edt_runner.checkpoints.snapshot import HostCopy, Snapshots, read_state, write_state
 from edt_runner.checkpoints.user_files import PLACE, UserFiles
 from edt_runner.comm.process_groups import GlooPlane
@@ -104,6 +104,7 @@ def _prepare(training: Training, role: Context) -> EngineParts:
             adapter.save_for_user,
             report=lambda error: link.report("storage", place=PLACE, error=error, seconds=0.0),
             note=lambda text: link.send(Note(text)),
+            keep_last=training.request.keep_last,
         ),
         EngineLines(),
         lambda most: _restore(Path(spec.checkpoint_dir), most, adapter),
@@ -167,7 +168,7 @@ def _snapshots(
     training: Training, adapter: EngineAdapter, role: Context, link: EngineLink, computing: Mapping[str, Any]
 ) -> Snapshots:
     """Make the object that writes the recovery checkpoints of this training."""
-    identity = training.identity(role.spec.arguments)
+    identity = resume.identity(training.identity(role.spec.arguments), adapter.export_state())
 
     def write(offset: int, metric_sums: Mapping[str, Any], state: State) -> None:
         manifest = {

@@ -8,6 +8,9 @@ received all of it before the reduction failed.
 
 from __future__ import annotations
 
+import contextlib
+import math
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,14 +20,14 @@ from edt_runner import context, environment
 from edt_runner.adapter import Adapter, BatchRequest, Local, Reduced
 from edt_runner.callbacks.hooks import UserCallbacks
 from edt_runner.checkpoints.snapshot import Snapshots
-from edt_runner.checkpoints.user_files import UserFiles
+from edt_runner.checkpoints.user_files import BEST, UserFiles
 from edt_runner.comm.process_groups import GlooGroup, GlooPlane
 from edt_runner.comm.tree_reduction import PartialSums
 from edt_runner.context import ActivityKind
 from edt_runner.engine.checksum_sender import ChecksumSender
 from edt_runner.engine.link import EngineLink, Membership
 from edt_runner.engine.telemetry import MetricSums, PauseTimer, Recorder, Telemetry
-from edt_runner.errors import UsageError
+from edt_runner.errors import NotFinite, PeerLost, UsageError
 from edt_runner.loader import SampleLoader, batch_requests
 from edt_runner.protocol.data import RegroupStatus
 from edt_runner.protocol.messages import GuaranteeEnded
@@ -32,6 +35,8 @@ from edt_runner.schedule import Split, Step, StepKind, even_split, plan_of
 from edt_runner.seeds import step_seed
 from edt_runner.step_lines import EngineLines
 from edt_runner.training import Training
+
+_CHECKPOINT_SECONDS, _LOOK_SECONDS = 60.0, 0.05
 
 
 @dataclass(frozen=True)
@@ -299,12 +304,13 @@ class StepRunner:
         context.page.write(ActivityKind.APPLYING, self.offset)
         self._parts.snapshots.wait_copied()
         self._parts.checksum_sender.wait()
-        whole = self._adapter.apply(reduced) if trains else True
+        whole = self._apply(reduced, step, membership) if trains else True
         self.reach(CrashPoint.ENGINE_APPLIED)
         if step.index == 0:
             self._epoch_sums.reset(step.kind)
         sums = self._step_sums = self._adapter.sums(step.kind, reduced)
-        self._epoch_sums.add(step.kind, sums)
+        if self._training.request.on_nonfinite == "continue" or all(map(math.isfinite, sums)):
+            self._epoch_sums.add(step.kind, sums)
         self.offset += step.advance
         self.reduced, self._sums = reduced if whole else None, None
         if trains:
@@ -329,6 +335,51 @@ class StepRunner:
         if not self.done:
             self._parts.checksum_sender.committed(step, self.offset, membership)
         crash_point(CrashPoint.ENGINE_COMMITTED, at=before, who=self._link.name)
+
+    def _apply(self, reduced: Reduced, step: Step, membership: Membership) -> bool:
+        """Apply a training step.
+
+        Returns:
+            Whether another engine may apply ``reduced``, too.
+
+        Raises:
+            NotFinite: the step's loss or gradient is no finite number. The state of before the step is then kept in a
+                checkpoint.
+        """
+        try:
+            return self._adapter.apply(reduced)
+        except NotFinite as error:
+            kept = self._keep_last_good(membership)
+            schedule = self._schedule
+            samples = min(step.training_steps_before, schedule.steps) * schedule.global_batch
+            where = f"step {step.training_steps_before + 1} (epoch {step.epoch + 1}, after {samples:,} samples)"
+            error = error.at(where)
+            error.add_note(kept)
+            raise error from None
+
+    def _keep_last_good(self, membership: Membership) -> str:
+        """Write a checkpoint of the state before a step that is not finite, in the first engine. Returns a sentence for
+        the user."""
+        advice = (
+            "a smaller learning rate, clip_grad_norm or precision='bf16' may help; on_nonfinite='skip' leaves such "
+            "steps out"
+        )
+        if not self._adapter.is_finite():
+            return f"The weights themselves are no longer finite; {advice}."
+        if membership.leads and self.offset:
+            self.write_checkpoint()
+        elif not membership.leads:
+            self._wait_for_first_engine()
+        return f"The state before this step is kept as a checkpoint, from which a job can go on; {advice}."
+
+    def _wait_for_first_engine(self) -> None:
+        """Wait until the first engine has written its checkpoint and ended. An engine that ends earlier would end the
+        whole job."""
+        deadline = time.monotonic() + _CHECKPOINT_SECONDS
+        with contextlib.suppress(PeerLost):
+            while time.monotonic() < deadline:
+                self._link.check()
+                time.sleep(_LOOK_SECONDS)
 
     def _run_hooks(self, step: Step) -> None:
         values = self._adapter.values(self._epoch_sums.of(StepKind.TRAIN))
@@ -363,6 +414,9 @@ class StepRunner:
                 self._parts.files.write_final("model_epoch_final")
             elif self._saves_after(step.epoch + 1):
                 self._parts.files.write(f"model_epoch_{step.epoch + 1}")
+            best = self._training.best
+            if best is not None and best.epoch == step.epoch + 1:
+                self._parts.files.write(BEST)
 
     def _saves_after(self, epoch: int) -> bool:
         every = self._training.request.checkpoint_freq

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -150,6 +151,25 @@ class FlatAdapter:
         news = list(self._endings.items())[self._reported :]
         self._reported = len(self._endings)
         return news
+
+
+# ── norms ─────────────────────────────────────────────────────────────────────────────────────────────────────
+_CHUNK = 8192
+"""How many numbers are squared at a time. With so few numbers, BLAS uses one thread only; the last bits of the sum
+would depend on the number of threads."""
+
+
+def squared_norm(numbers: Tensor) -> float:
+    """The squared L2 norm of a vector in host memory, summed in float64 and always in the same order."""
+    flat = numbers.detach().numpy()
+    parts = (flat[start : start + _CHUNK].astype(np.float64) for start in range(0, len(flat), _CHUNK))
+    return math.fsum(float(np.dot(part, part)) for part in parts)
+
+
+def is_finite(numbers: Tensor) -> bool:
+    """Whether no number of a tensor is infinite or NaN. Reads the tensor once, unless the sum of finite numbers is too
+    large."""
+    return math.isfinite(float(numbers.sum())) or bool(torch.isfinite(numbers).all())
 
 
 # ── checksums ─────────────────────────────────────────────────────────────────────────────────────────────────

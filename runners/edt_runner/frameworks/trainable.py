@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -22,11 +22,17 @@ from torch import Tensor
 from edt_runner.adapter import Adapter, State
 from edt_runner.errors import StateMismatch, UsageError
 from edt_runner.frameworks import Framework
+from edt_runner.frameworks.flat import squared_norm
+from edt_runner.frameworks.options import StepOptions
 from edt_runner.lr_scaling.rules import Rule
 from edt_runner.lr_scaling.update import Moments, Norms, Scaling, Update
 from edt_runner.schedule import StepKind
 
+if TYPE_CHECKING:
+    from edt_runner.callbacks.hooks import UserCallback
+
 Collate = Callable[[list[Any]], Any]
+_PLAIN = StepOptions()
 
 
 class Samples(Protocol):
@@ -82,11 +88,10 @@ class EngineAdapter(Adapter, Protocol):
     def gradient_size(self) -> int:
         """How many numbers of a training step's vector are gradients. They come first in the vector."""
 
-    @property
-    def sums_rows(self) -> bool:
-        """Whether gradients in vectors are weighted by rows, so that a step divides by the number of rows.
+    def gradient_weight(self, sums: Sequence[float]) -> float | None:
+        """What gradients in a vector are weighted by, so that a step divides by it: the rows or tokens in ``sums``.
 
-        If not, they are weighted by the micro-batch's share of the step.
+        None: they are weighted by the micro-batch's share of the step.
         """
 
     @property
@@ -99,6 +104,15 @@ class EngineAdapter(Adapter, Protocol):
     @property
     def has_betas(self) -> bool:
         """Whether the optimizer keeps moving averages of its gradients, as Adam and RMSprop do."""
+
+    @property
+    def absorbs_overflow(self) -> bool:
+        """Whether ``apply`` itself leaves out a step whose gradient is not finite, because the loss's scale may be too
+        large."""
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The learning rate of the first parameter group; None: it has none."""
 
     def rescaled(self, scaling: Scaling) -> AbstractContextManager[Sequence[float]]:
         """A context in which ``apply`` takes its step with ``scaling``.
@@ -144,13 +158,29 @@ class Trainable(Protocol):
             UsageError: the engine cannot load samples of a data set.
         """
 
-    def adapter(self, samples: Samples, *, on_device: bool) -> EngineAdapter:
+    def adapter(self, samples: Samples, *, on_device: bool, options: StepOptions = _PLAIN) -> EngineAdapter:
         """Wrap the model for the engine.
 
         Args:
             samples: the data, for models that take their shapes from the data.
             on_device: compute on the process's first GPU, if it sees one; else on the processor.
+            options: what the user asks of passes and steps.
+
+        Raises:
+            UsageError: the framework or the model cannot do what the options ask.
         """
+
+    def checked_options(self, options: StepOptions) -> StepOptions:
+        """Check what ``train()`` was asked for, before anything starts. Returns the options, perhaps completed.
+
+        Raises:
+            UsageError: the framework or the model cannot do what the options ask.
+        """
+        return options
+
+    def epoch_callbacks(self, options: StepOptions) -> Sequence[UserCallback]:
+        """Callbacks of the platform that run at ends of epochs before the user's, for example a scheduler's."""
+        return ()
 
     def finish(self) -> None:
         """Do what the framework's own training loop does to a model after its last step. The driver calls this when it
@@ -159,9 +189,6 @@ class Trainable(Protocol):
 
 # ── learning-rate rules ───────────────────────────────────────────────────────────────────────────────────────────
 _KEY = "scaling"
-_CHUNK = 8192
-"""How many numbers are squared at a time. With so few numbers, BLAS uses one thread only; the last bits of the sum
-would depend on the number of threads."""
 
 
 class _Scaled:
@@ -195,8 +222,9 @@ class _Scaled:
 
     def micro_batch(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> None:
         self._inner.micro_batch(batch, count, total, seed, local[:-2])
-        share = self._inner.sums(StepKind.TRAIN, local[:-2])[0] if self._inner.sums_rows else count / total
-        local[-2] = _squared_norm(local[: self._inner.gradient_size]) / share
+        weight = self._inner.gradient_weight(self._inner.sums(StepKind.TRAIN, local[:-2]))
+        share = count / total if weight is None else weight
+        local[-2] = squared_norm(local[: self._inner.gradient_size]) / share if share else 0.0
         local[-1] = 1.0
 
     # ── updates ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -233,13 +261,13 @@ class _Scaled:
         return Scaling(scaling.lr, scaling.beta, scaling.eps, scaling.groups, velocity)
 
     def _norms(self, reduced: Tensor, batch: int) -> Norms:
-        rows = batch if self._inner.sums_rows else 1
+        weight = self._inner.gradient_weight(self._inner.sums(StepKind.TRAIN, reduced[:-2])) or 1.0
         scale = self._inner.gradient_scale
         return Norms(
             count=round(float(reduced[-1])),
             samples=batch,
-            mean_square=np.array([float(reduced[-2]) / rows / scale**2]),
-            square_mean=np.array([_squared_norm(reduced[: self._inner.gradient_size]) / rows**2 / scale**2]),
+            mean_square=np.array([float(reduced[-2]) / weight / scale**2]),
+            square_mean=np.array([squared_norm(reduced[: self._inner.gradient_size]) / weight**2 / scale**2]),
         )
 
     def _note(self, batch: int, scaling: Scaling, rates: Sequence[float]) -> None:
@@ -255,7 +283,7 @@ class _Scaled:
         self._details = {name: value for name, value in details.items() if math.isfinite(value)}
 
     def details(self) -> dict[str, float]:
-        return dict(self._details)
+        return {**self._inner.details(), **self._details}
 
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────
     def export_state(self) -> State:
@@ -303,10 +331,3 @@ def scaled(inner: EngineAdapter, rule: Rule, *, reference: int, micro_batch: int
         )
     made = _Scaled(inner, rule, reference=reference, micro_batch=micro_batch, epoch_samples=epoch_samples)
     return cast(EngineAdapter, made)
-
-
-def _squared_norm(numbers: Tensor) -> float:
-    """The squared L2 norm of a vector in host memory, summed in float64 and always in the same order."""
-    flat = numbers.detach().numpy()
-    parts = (flat[start : start + _CHUNK].astype(np.float64) for start in range(0, len(flat), _CHUNK))
-    return math.fsum(float(np.dot(part, part)) for part in parts)

@@ -27,6 +27,7 @@ from edt_runner import context, environment
 from edt_runner.engine import main
 from edt_runner.engine.link import leave_process
 from edt_runner.errors import UsageError
+from edt_runner.frameworks.computing import Asked
 from edt_runner.frameworks.pytorch import FRAMEWORK
 from edt_runner.launch import train
 from edt_runner.launch.user_loop_adapter import BodyRun, Rates, UserLoopTrainable, not_called
@@ -153,7 +154,7 @@ class UserLoop:
         self._begun = True
         role = context.current()
         slots = slots_here() if role is None else role.spec.max_engines
-        request = self._request(max(1, slots))
+        request = train.extended(self._request(max(1, slots)))
         if role is not None and role.role == "engine":
             train.claim(self._options.name)
             yield from self._in_engine(Training(request, slots, seed_of(request, role)), role)
@@ -217,8 +218,8 @@ class UserLoop:
         micro_batches = min(options.global_batch, max(-(-options.global_batch // options.device_batch), slots))
         trainable = UserLoopTrainable(
             self._model,
-            self._loop_optimizer.optimizer,
-            not_called,
+            (self._loop_optimizer.optimizer,),
+            Asked(not_called),
             dict.fromkeys(options.metrics, not_called),
             averages=self._loop_optimizer.averages,
             rates=Rates(options.lr_scheduler, 0 if options.per_step else max(1, len(self._dataset))),

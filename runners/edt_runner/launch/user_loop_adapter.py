@@ -14,7 +14,7 @@ import contextlib
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,12 +22,20 @@ from torch import Tensor
 
 from edt_runner.adapter import State
 from edt_runner.errors import UsageError
+from edt_runner.frameworks.options import StepOptions
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
+from edt_runner.frameworks.pytorch.batches import moved
 from edt_runner.frameworks.pytorch.trainable import TorchTrainable
 from edt_runner.lr_scaling.update import Scaling
 from edt_runner.schedule import StepKind
 
 _PASSED = "passed"
+_PLAIN = StepOptions()
+
+
+def not_called(*values: Any) -> Any:
+    """Stands in for a loss or a metric of a user's own loop, which must never be called here."""
+    raise AssertionError("the user's loop computes its loss and its metrics by itself")
 
 
 class UserLoopAdapter(TorchAdapter):
@@ -39,7 +47,14 @@ class UserLoopAdapter(TorchAdapter):
     """
 
     def __init__(self, trainable: UserLoopTrainable, device: torch.device) -> None:
-        super().__init__(trainable.model, trainable.optimizer, not_called, trainable.metrics, device)
+        super().__init__(
+            trainable.model,
+            trainable.optimizers,
+            trainable.asked,
+            trainable.metrics,
+            device,
+            companions=trainable.companions(StepOptions()),
+        )
         self._loop, self._rates = trainable, trainable.rates
 
     # ── computing ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -51,7 +66,7 @@ class UserLoopAdapter(TorchAdapter):
         """
         self.prepare(0)
         with contextlib.suppress(Exception):
-            given, _ = self._to_device((batch, ()))
+            given = moved(batch, self._device)
             outputs = self.model(given[0] if isinstance(given, list | tuple) else given)
             if isinstance(outputs, Tensor):
                 torch.autograd.backward(outputs.sum())
@@ -64,15 +79,14 @@ class UserLoopAdapter(TorchAdapter):
     def body_run(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> BodyRun:
         """Prepare the model for a micro-batch, and return the micro-batch for the loop's body."""
         self.prepare(seed)
-        given, _ = self._to_device((batch, ()))
-        return BodyRun(self, self._loop, given, count, total, local)
+        return BodyRun(self, self._loop, moved(batch, self._device), count, total, local)
 
     def fingerprint(self) -> tuple[Any, ...]:
         """A value that changes if the body changes parameters or the optimizer's settings, which it must not do."""
         versions = tuple(parameter._version for parameter in self._all_parameters.values())
         groups = tuple(
             (key, (id(value), value._version) if isinstance(value, Tensor) else repr(value))
-            for group in self.optimizer.param_groups
+            for group in self.optimizers.param_groups
             for key, value in group.items()
             if key != "params"
         )
@@ -83,8 +97,10 @@ class UserLoopAdapter(TorchAdapter):
 
     def write_sums(self, local: Tensor, count: int, values: Mapping[str, float]) -> None:
         """Write the sums of loss and metrics, which are given by name, to the flat vector."""
-        own = [count, *(values.get(name, math.nan) * count for name in self._names)]
-        local[-self.width :].copy_(torch.tensor(own, dtype=torch.float64))
+        sums = local[-self.width :]
+        sums[0] = sums[1] = count
+        sums[2] = values.get("loss", math.nan) * count
+        self._metrics.write_told(sums[3:], {name: value for name, value in values.items() if name != "loss"}, count)
 
     def apply(self, reduced: Tensor) -> bool:
         samples = round(self.sums(StepKind.TRAIN, reduced)[0])
@@ -111,8 +127,8 @@ class UserLoopAdapter(TorchAdapter):
 class UserLoopTrainable(TorchTrainable):
     """``TorchTrainable`` for a user's own loop.
 
-    The loop itself reports its loss and its metrics. ``loss_function`` and the values of ``metrics`` are therefore
-    ``not_called``.
+    The loop itself reports its loss and its metrics. The loss function of ``asked`` and the values of ``metrics`` are
+    therefore ``not_called``.
 
     Args:
         averages: a gradient is of the mean over its micro-batch; else of the sum.
@@ -121,18 +137,13 @@ class UserLoopTrainable(TorchTrainable):
         name: the loader's name in error messages.
     """
 
-    averages: bool
-    rates: Rates
-    run_body: Callable[[BodyRun], None]
-    name: str
+    averages: bool = True
+    rates: Rates = field(default_factory=lambda: Rates(None))
+    run_body: Callable[[BodyRun], None] = not_called
+    name: str = "loader"
 
-    def adapter_on(self, device: torch.device) -> UserLoopAdapter:
+    def adapter_on(self, device: torch.device, options: StepOptions = _PLAIN) -> UserLoopAdapter:
         return UserLoopAdapter(self, device)
-
-
-def not_called(*values: Any) -> Any:
-    """Stands in for a loss or a metric of a user's own loop, which must never be called here."""
-    raise AssertionError("the user's loop computes its loss and its metrics by itself")
 
 
 class BodyRun:
@@ -184,7 +195,8 @@ class BodyRun:
                 f"{self._name}: there are no gradients at optimizer.step(); takes loss.backward() before it, on a loss "
                 "of the model that the loader was given, and zero_grad() not between the two"
             )
-        self._model.write_gradients(self._local, self._count, self._total, averages=self._averages)
+        share = self._count / self._total
+        self._model.write_gradients(self._local, share if self._averages else 1.0, share)
         self._stepped = True
         return loss
 

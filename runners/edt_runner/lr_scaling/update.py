@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 DETAILS = ("batch", "learning_rate", "gradient_noise_scale", "gain", "scale_invariant_iterations")
 """Values of an update that logs and pages show beside loss and metrics, as far as they are known: its samples, the
 learning rate of the first parameter group, the noise scale in samples, and two values of AdaScale."""
+STEP_DETAILS = (*DETAILS, "grad_norm", "loss_scale", "skipped_steps")
+"""All values beside loss and metrics: also the norm of the reduced gradient before it is clipped, the scale of the loss
+in half precision, and the steps that were left out because they were not finite."""
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,15 @@
 """PyTorch behind the engine's flat vectors.
 
-Vectors have the layout of ``frameworks.flat``. Their sums are [samples, loss x samples, metric x samples, ...].
+Vectors have the layout of ``frameworks.flat``. Their sums are [samples, weight, loss x weight, sums of metrics ...].
+The weight of a loss is the number of samples, or of tokens, that its mean is over.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,79 +20,146 @@ from edt_contract.crash_points import CrashPoint, crash_point
 from edt_runner import context
 from edt_runner.adapter import State
 from edt_runner.checkpoints.user_files import draft_of
-from edt_runner.errors import StateMismatch, UnsupportedState, UsageError
-from edt_runner.frameworks.flat import FlatAdapter, FlatLayout, flat_dtype, type_name
-from edt_runner.frameworks.pytorch import optimizers
+from edt_runner.errors import StateMismatch, UsageError
+from edt_runner.frameworks.computing import Asked
+from edt_runner.frameworks.flat import FlatAdapter, FlatLayout, flat_dtype, is_finite, squared_norm, type_name
+from edt_runner.frameworks.options import StepOptions
+from edt_runner.frameworks.pytorch import compiling
+from edt_runner.frameworks.pytorch.batches import counter_of_tokens, moved
+from edt_runner.frameworks.pytorch.buffers import Buffers
+from edt_runner.frameworks.pytorch.companions import Companions
+from edt_runner.frameworks.pytorch.metrics import MetricSet
+from edt_runner.frameworks.pytorch.optimizer_set import OptimizerSet
+from edt_runner.frameworks.pytorch.passes import Computed, Passes, TrainSet
+from edt_runner.frameworks.pytorch.precision import Precision
 from edt_runner.lr_scaling.update import Scaling
 from edt_runner.schedule import StepKind
 from edt_runner.seeds import seed_python
 
-Metric = Callable[[Any, Any], Any]
-_PLAIN = bool | int | float | str | None
+_EPSILON = 1e-6
+"""Added to a norm before it is divided by, as in ``torch.nn.utils.clip_grad_norm_``."""
+_FIRST_SUMS = 3
+_COMPANIONS, _PRECISION = "companions", "precision"
+_COMPANION = "companion."
 
 
 class TorchAdapter(FlatAdapter):
-    """One model, its optimizer, its loss and its metrics.
+    """One model, its optimizers, its loss and its metrics.
 
     Args:
         model: any module; its parameters may be shared or frozen.
-        optimizer: an optimizer of the model's parameters; it is stepped without a closure.
-        loss_function: (outputs, targets) -> mean loss over the micro-batch, a scalar tensor on ``device``.
-        metrics: name -> (outputs, targets) -> mean over the micro-batch, a number or a scalar tensor.
+        optimizers: one optimizer of the model's parameters, or several; they are stepped without a closure.
+        asked: how loss and metrics are computed, or only the loss function (outputs, targets) -> mean loss.
+        metrics: name -> (outputs, targets) -> mean over the micro-batch or None, or a metric of ``torchmetrics``.
         device: the device that the model computes on; flat vectors are in host memory in any case.
+        options: what the user asks of passes and steps.
+        schedulers: the schedulers that move after each step.
+        companions: the further objects whose state belongs to the training's.
+        train_set: what WMLA's functions may ask about the training set.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        loss_function: Callable[[Any, Any], Any],
-        metrics: Mapping[str, Metric],
+        optimizers: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+        asked: Asked | Callable[..., Any],
+        metrics: Mapping[str, Any],
         device: torch.device,
+        options: StepOptions | None = None,
+        *,
+        schedulers: Sequence[Any] = (),
+        companions: Companions | None = None,
+        train_set: TrainSet | None = None,
     ) -> None:
         super().__init__()
+        asked = asked if isinstance(asked, Asked) else Asked(asked)
+        self._options = options or StepOptions()
         self.model = model.to(device)
-        self.optimizer = optimizer
-        self.optimizer_name = type(optimizer).__qualname__
-        self.sums_rows, self.gradient_scale = False, 1.0
-        self._names = ("loss", *metrics)
-        self.width = 2 + len(metrics)
-        self._loss_function, self._metrics, self._device = loss_function, tuple(metrics.values()), device
-        _move_optimizer_state(optimizer, device)
+        members = (optimizers,) if isinstance(optimizers, torch.optim.Optimizer) else optimizers
+        self.optimizers = OptimizerSet(members, device)
+        self.optimizer_name = self.optimizers.name
+        self._device, self._reduction = device, asked.loss_reduction
+        self._count_tokens = asked.token_count or counter_of_tokens(model)
+        self._passes = Passes(self.model, members, asked, train_set)
+        if self._options.compile:
+            self._passes.calls = compiling.compiled(self.model)
+        self._metrics = MetricSet(metrics)
+        self.precision = Precision(self._options.precision, device)
+        self._schedulers, self._companions = schedulers, companions or Companions((), ())
+        self._details: dict[str, float] = {}
         self._all_parameters = dict(model.named_parameters())
         self._parameters = [p for p in self._all_parameters.values() if p.requires_grad]
         self._buffers = Buffers(model)
         tensors = [*self._parameters, *self._buffers.floats.values()]
         self.dtype = flat_dtype(type_name(tensor.dtype) for tensor in tensors)
         """Dtype of flat vectors, local and reduced."""
-        self.layout = FlatLayout(
+        for name in self._buffers.refused:
+            self.end_guarantee(name, "a complex buffer cannot be combined")
+
+    # ── layout ────────────────────────────────────────────────────────────────────────────────────────────────
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        """Length of the section ``sums``. It is final after ``warm_up``."""
+        return _FIRST_SUMS + self._metrics.width
+
+    @cached_property
+    def layout(self) -> FlatLayout:  # type: ignore[override]
+        """The layout of vectors. It is final after ``warm_up``, which finds the metrics that user's steps return."""
+        return FlatLayout(
             gradients=[parameter.numel() for parameter in self._parameters],
             present=len(self._parameters),
             floats=self._buffers.float_sizes,
             integers=self._buffers.integer_sizes,
             sums=self.width,
         )
-        for name in self._buffers.refused:
-            self.end_guarantee(name, "a complex buffer cannot be combined")
 
     def values(self, sums: Sequence[float]) -> dict[str, float]:
-        count = sums[0] or 1.0
-        return dict(zip(self._names, (value / count for value in sums[1:]), strict=True))
+        return {"loss": sums[2] / (sums[1] or 1.0), **self._metrics.values(sums[_FIRST_SUMS:])}
+
+    def gradient_weight(self, sums: Sequence[float]) -> float | None:
+        return sums[1] if self._reduction == "token" else None
 
     # ── computing ─────────────────────────────────────────────────────────────────────────────────────────────
     def warm_up(self, batch: Any) -> None:
-        self.micro_batch(batch, 1, 1, 0, torch.empty(self.size(StepKind.TRAIN), dtype=self.dtype))
+        if self._passes.tells:
+            self._find_metrics(batch)
+        local = torch.empty(self.size(StepKind.TRAIN), dtype=self.dtype)
+        self.micro_batch(batch, 1, 1, 0, local)
+        self._buffers.restore()
+        self._clear_gradients()
+        if self._options.compile:
+            self.evaluate(batch, 1, 0, local[-self.width :])
+
+    def _find_metrics(self, batch: Any) -> None:
+        """Find the metrics that the user's functions return, before the layout of vectors is needed."""
+        for run, trains in ((self._passes.train, True), (self._passes.validate, False)):
+            self.prepare(0)
+            self.model.train(trains)
+            with self.precision.autocast(), torch.set_grad_enabled(trains):
+                computed = run(moved(batch, self._device))
+            if computed.told:
+                self._metrics.add_told(computed.told)
         self._buffers.restore()
         self._clear_gradients()
 
     def micro_batch(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> None:
         self.prepare(seed)
-        inputs, targets = self._to_device(batch)
-        outputs = self.model(inputs)
-        loss = self._loss_function(outputs, targets)
-        loss.backward()
-        self.write_gradients(local, count, total)
-        self._write_sums(local[-self.width :], count, loss, outputs, targets)
+        batch = moved(batch, self._device)
+        with self.precision.autocast():
+            computed = self._passes.train(batch)
+        if isinstance(computed.loss, Tensor) and computed.loss.requires_grad:
+            scale = self.precision.scale
+            torch.autograd.backward(computed.loss * scale if self.precision.scales else computed.loss)
+        elif self.precision.scales:
+            raise UsageError(
+                "precision: got 'fp16' with a step that calls backward() itself, takes one that returns its loss, "
+                "because the platform scales the loss; 'bf16' needs no scale"
+            )
+        weight = self._weight(batch, count)
+        self.write_gradients(local, self._gradient_share(weight, count, total), count / total)
+        if not weight:  # the mean over no tokens is not a number
+            self.layout.sections(local).gradients.zero_()
+        self._write_sums(local[-self.width :], computed, count, weight)
 
     def prepare(self, seed: int) -> None:
         """Prepare a micro-batch: committed buffers, no gradients, training mode, generators seeded with ``seed``."""
@@ -98,13 +168,13 @@ class TorchAdapter(FlatAdapter):
         self.model.train()
         _seed(seed)
 
-    def write_gradients(self, local: Tensor, count: int, total: int, *, averages: bool = True) -> None:
+    def write_gradients(self, local: Tensor, gradient_share: float, share: float) -> None:
         """Write the gradients and buffers that a micro-batch's forward and backward pass have left in the model.
 
         Args:
             local: the micro-batch's flat vector; all sections but ``sums`` are written.
-            count, total: samples of the micro-batch and of the step.
-            averages: whether the gradients are of a mean over the samples; else they are of a sum.
+            gradient_share: the factor on gradients.
+            share: the factor on buffers: the micro-batch's share of the step's samples.
         """
         crash_point(CrashPoint.ENGINE_BACKWARD, at=context.page.offset, who=context.page.engine)
         flat = self.layout.sections(local)
@@ -115,51 +185,107 @@ class TorchAdapter(FlatAdapter):
             if gradient is None:
                 place.zero_()
             else:
-                _write_scaled(gradient, count / total if averages else 1.0, place)
+                _write_scaled(gradient, gradient_share, place)
         self._buffers.write(flat.floats, flat.changed, flat.integers)
-        flat.floats.mul_(count / total)
+        flat.floats.mul_(share)
         flat.active.fill_(1)
 
     def evaluate(self, batch: Any, count: int, seed: int, local: Tensor) -> None:
         self.model.eval()
         _seed(seed)
-        with torch.no_grad():
-            inputs, targets = self._to_device(batch)
-            outputs = self.model(inputs)
-            loss = self._loss_function(outputs, targets)
-            self._write_sums(local, count, loss, outputs, targets)
+        batch = moved(batch, self._device)
+        with torch.no_grad(), self.precision.autocast():
+            computed = self._passes.validate(batch)
+        self._write_sums(local, computed, count, self._weight(batch, count))
         self._buffers.restore()
 
+    def _weight(self, batch: Any, count: int) -> int:
+        """The number of samples or tokens that the mean of a micro-batch's loss is over."""
+        return int(self._count_tokens(batch)) if self._reduction == "token" else count
+
+    def _gradient_share(self, weight: int, count: int, total: int) -> float:
+        """The factor on a micro-batch's gradients in its vector."""
+        if self._reduction == "token":
+            return float(weight)
+        return 1.0 if self._reduction == "sum" else count / total
+
+    def _write_sums(self, place: Tensor, computed: Computed, count: int, weight: int) -> None:
+        place[0], place[1] = count, weight
+        loss = computed.loss.detach() if isinstance(computed.loss, Tensor) else computed.loss
+        place[2] = loss * (1 if self._reduction == "sum" else weight) if weight else 0.0
+        own = place[_FIRST_SUMS:]
+        if computed.told is None:
+            self._metrics.write(own, computed.outputs, computed.targets, count)
+        else:
+            self._metrics.write_told(own, computed.told, count)
+
+    # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────
     def apply(self, reduced: Tensor) -> bool:
         version = reduced._version
         flat = self.layout.sections(reduced)
+        if self.precision.scales and not is_finite(flat.gradients):
+            self.precision.overflowed()
+            self._details = {"loss_scale": self.precision.scale}
+            return True
+        rates = self.optimizers.learning_rates
+        gradients = self._finished(flat.gradients, flat.sums)
         used = flat.present.tolist()
-        places = torch.split(flat.gradients, self.layout.gradients)
+        places = torch.split(gradients, self.layout.gradients)
         for index, (place, parameter) in enumerate(zip(places, self._parameters, strict=True)):
             parameter.grad = place.view(parameter.shape).to(parameter.device, parameter.dtype) if used[index] else None
         odd = self._buffers.commit(flat.floats, flat.changed, flat.integers, int(flat.active))
         if odd is not None:
             self.end_guarantee(odd, "an integer buffer that micro-batches move differently")
-        self.optimizer.step()
+        self.optimizers.step()
+        self.precision.stepped()
+        for scheduler in self._schedulers:
+            scheduler.step()
+        if rates and (self._options.lr_scheduler is not None or self._companions.kinds):
+            self._details["learning_rate"] = rates[0]
         return reduced._version == version  # gradients are views of ``reduced``; views share its count of writes
+
+    def _finished(self, gradients: Tensor, sums: Tensor) -> Tensor:
+        """The gradient of the whole step: divided by what it was weighted with and by the loss's scale, and clipped.
+
+        Clipping acts on this gradient, of which every engine has the same bits, and not on those of micro-batches.
+
+        Args:
+            gradients: that section of a reduced vector, which stays as it is.
+            sums: that section of it.
+        """
+        self._details = {"loss_scale": self.precision.scale} if self.precision.scales else {}
+        divisor = (self.gradient_weight(sums.tolist()) or 1.0) * self.precision.scale
+        if divisor != 1.0:
+            gradients = gradients / divisor
+        limit, norm_limit = self._options.clip_grad_value, self._options.clip_grad_norm
+        if norm_limit is not None:
+            norm = math.sqrt(squared_norm(gradients))
+            self._details["grad_norm"] = norm
+            if norm_limit < norm + _EPSILON:
+                gradients = gradients * (norm_limit / (norm + _EPSILON))
+        return gradients.clamp(-limit, limit) if limit is not None else gradients
+
+    def details(self) -> dict[str, float]:
+        return dict(self._details)
 
     @property
     def has_betas(self) -> bool:
-        return optimizers.has_betas(self.optimizer)
+        return self.optimizers.has_betas
+
+    @property
+    def gradient_scale(self) -> float:
+        return self.precision.scale
+
+    @property
+    def absorbs_overflow(self) -> bool:
+        return self.precision.may_shrink
+
+    @property
+    def learning_rate(self) -> float | None:
+        return next(iter(self.optimizers.learning_rates), None)
 
     def rescaled(self, scaling: Scaling) -> AbstractContextManager[Sequence[float]]:
-        return optimizers.rescaled(self.optimizer, scaling)
-
-    def _write_sums(self, place: Tensor, count: int, loss: Tensor, outputs: Any, targets: Any) -> None:
-        place[0] = count
-        place[1] = loss.detach() * count
-        with torch.no_grad():
-            for index, metric in enumerate(self._metrics):
-                place[2 + index] = metric(outputs, targets) * count
-
-    def _to_device(self, batch: Any) -> tuple[Any, Any]:
-        inputs, targets = batch
-        return _move(inputs, self._device), _move(targets, self._device)
+        return self.optimizers.rescaled(scaling)
 
     def _clear_gradients(self) -> None:
         for parameter in self._parameters:
@@ -169,23 +295,12 @@ class TorchAdapter(FlatAdapter):
     def export_state(self) -> State:
         tensors: dict[str, Tensor] = {f"model.{name}": p.detach() for name, p in self._all_parameters.items()}
         tensors |= {f"buffer.{name}": b.detach() for name, b in self._buffers.committed.items()}
-        groups: list[dict[str, Any]] = []
-        plain: dict[str, dict[str, Any]] = {}
         called = {id(p): name for name, p in self._all_parameters.items()}
-        names: dict[str, str] = {}
-        index = 0
-        for number, group in enumerate(self.optimizer.param_groups):
-            groups.append({})
-            for key, value in group.items():
-                if key != "params":
-                    self._put(tensors, groups[-1], f"group.{number}.{key}", key, value)
-            for parameter in group["params"]:
-                plain[str(index)] = {}
-                for key, value in self.optimizer.state.get(parameter, {}).items():
-                    self._put(tensors, plain[str(index)], f"optimizer.{index}.{key}", key, value)
-                    names[f"optimizer.{index}.{key}"] = f"optimizer state {key} of {called.get(id(parameter), index)}"
-                index += 1
-        return State({"groups": groups, "plain": plain}, tensors, names)
+        meta, own, names = self.optimizers.export(called)
+        records, kept = self._companions.export()
+        meta |= {_COMPANIONS: records} if records else {}
+        meta |= {_PRECISION: self.precision.to_json_object()} if self.precision.scales else {}
+        return State(meta, {**tensors, **own, **{f"{_COMPANION}{name}": t for name, t in kept.items()}}, names)
 
     def begin_import(self, meta: Mapping[str, Any], shapes: Mapping[str, Any]) -> Mapping[str, Tensor]:
         places: dict[str, Tensor] = {f"model.{name}": p.detach() for name, p in self._all_parameters.items()}
@@ -194,37 +309,22 @@ class TorchAdapter(FlatAdapter):
         if expected != set(places):
             differ = ", ".join(sorted(expected ^ set(places)))
             raise StateMismatch(f"the model of this process has other parameters or buffers: {differ}")
-        if len(meta["groups"]) != len(self.optimizer.param_groups):
-            raise StateMismatch("the optimizer of this process has another number of parameter groups")
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        self.optimizer.state.clear()
-        for index, parameter in enumerate(parameters):
-            if meta["plain"].get(str(index)):
-                self.optimizer.state[parameter].update(meta["plain"][str(index)])
-        for group, values in zip(self.optimizer.param_groups, meta["groups"], strict=True):
-            group.update({key: tuple(v) if isinstance(group.get(key), tuple) else v for key, v in values.items()})
-        for name, (dtype, shape) in shapes.items():
-            kind, _, rest = name.partition(".")
-            if kind in ("model", "buffer"):
-                place = places[name]
-                if list(place.shape) != shape or type_name(place.dtype) != dtype:
-                    got = f"{type_name(place.dtype)} {list(place.shape)}"
-                    raise StateMismatch(f"{rest}: {dtype} {shape} in the training, {got} in this process")
-                continue
-            number, _, key = rest.partition(".")
-            places[name] = torch.empty(shape, dtype=getattr(torch, dtype))
-            if kind == "group":
-                self.optimizer.param_groups[int(number)][key] = places[name]
-            else:
-                parameter = parameters[int(number)]
-                group = next(g for g in self.optimizer.param_groups if any(p is parameter for p in g["params"]))
-                if places[name].dim() or group.get("fused") or group.get("capturable"):  # else steps stay on the host
-                    places[name] = places[name].to(parameter.device)
-                self.optimizer.state[parameter][key] = places[name]
-        return places
+        for name, place in places.items():
+            dtype, shape = shapes[name]
+            if list(place.shape) != shape or type_name(place.dtype) != dtype:
+                got, rest = f"{type_name(place.dtype)} {list(place.shape)}", name.partition(".")[2]
+                raise StateMismatch(f"{rest}: {dtype} {shape} in the training, {got} in this process")
+        kept = {name.removeprefix(_COMPANION): shape for name, shape in shapes.items() if name.startswith(_COMPANION)}
+        self._incoming = self._companions.begin_import(meta.get(_COMPANIONS) or [], kept)
+        if _PRECISION in meta and self.precision.scales:
+            self.precision.load(meta[_PRECISION])
+        optimizer = {name: shape for name, shape in shapes.items() if name.startswith(("group.", "optimizer."))}
+        places |= self.optimizers.begin_import(meta, optimizer)
+        return places | {f"{_COMPANION}{name}": place for name, place in self._incoming.items()}
 
     def end_import(self) -> None:
         self._buffers.restore()
+        self._companions.end_import(self._incoming)
 
     def recommit(self) -> None:
         trained = {id(parameter) for parameter in self._parameters}
@@ -237,25 +337,18 @@ class TorchAdapter(FlatAdapter):
         self._buffers.recommit()
         self._clear_gradients()
 
+    def is_finite(self) -> bool:
+        """Whether all parameters are finite numbers."""
+        return all(is_finite(parameter.detach()) for parameter in self._parameters)
+
     def save_for_user(self, folder: Path, name: str) -> None:
         model = {key: value.detach().cpu() for key, value in self.model.state_dict().items()}
         for path, content in (
             (folder / f"{name}.pth", model),
-            (folder / f"{name}_optimizer_state.pth", self.optimizer.state_dict()),
+            (folder / f"{name}_optimizer_state.pth", self.optimizers.state_dict()),
         ):
             with draft_of(path) as draft:
                 torch.save(content, draft)
-
-    def _put(self, tensors: dict[str, Tensor], plain: dict[str, Any], name: str, key: str, value: Any) -> None:
-        if isinstance(value, Tensor):
-            tensors[name] = value.detach()
-        elif all(isinstance(item, _PLAIN) for item in (value if isinstance(value, list | tuple) else [value])):
-            plain[key] = value
-        else:
-            raise UnsupportedState(
-                f"optimizer state {key!r} is a {type(value).__name__}; an elastic training can carry tensors, "
-                "numbers, strings and tuples of them"
-            )
 
 
 def _write_scaled(gradient: Tensor, share: float, place: Tensor) -> None:
@@ -269,106 +362,3 @@ def _write_scaled(gradient: Tensor, share: float, place: Tensor) -> None:
 def _seed(seed: int) -> None:
     seed_python(seed)
     torch.manual_seed(seed)
-
-
-def _move(value: Any, device: torch.device) -> Any:
-    """Move tensors inside tuples, lists and dicts to the device."""
-    if isinstance(value, Tensor):
-        return value.to(device)
-    if isinstance(value, Mapping):
-        return {key: _move(item, device) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        moved = [_move(item, device) for item in value]
-        return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
-    return value
-
-
-def _move_optimizer_state(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-    for state in optimizer.state.values():
-        for key, value in state.items():
-            if isinstance(value, Tensor) and value.dim():
-                state[key] = value.to(device)
-
-
-class Buffers:
-    """A model's buffers: state that a forward pass changes. Micro-batches are combined, and the result is committed.
-
-    A buffer is known by its place in the model, since forward may put another tensor there.
-
-    Every micro-batch starts from the committed values. A float buffer (a running mean) becomes the weighted mean of
-    the values that the micro-batches left in it; if none of them changed it, it keeps its bits. An integer buffer (a
-    count of batches) moves once, by the difference that every micro-batch made; all must have made the same
-    difference.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self._places: dict[str, tuple[nn.Module, str]] = {}
-        self._tensors: dict[str, Tensor] = {}
-        self.refused: list[str] = []
-        """Names of buffers that cannot be combined."""
-        for name, buffer in model.named_buffers():
-            owner, _, key = name.rpartition(".")
-            if buffer.is_complex():
-                self.refused.append(name)
-            else:
-                self._places[name] = (model.get_submodule(owner), key)
-                self._tensors[name] = buffer
-        self.committed = {name: b.detach().clone() for name, b in self._tensors.items()}
-        self.floats = {name: b for name, b in self.committed.items() if b.is_floating_point()}
-        self.integers = {name: b for name, b in self.committed.items() if not b.is_floating_point()}
-        self.float_sizes = [b.numel() for b in self.floats.values()]
-        self.integer_sizes = [b.numel() for b in self.integers.values()]
-        self._own_steps: Tensor | None = None
-
-    def restore(self) -> None:
-        """Copy the committed values into the model."""
-        with torch.no_grad():
-            for name, (owner, key) in self._places.items():
-                owner._buffers[key] = self._tensors[name]
-                self._tensors[name].copy_(self.committed[name])
-
-    def recommit(self) -> None:
-        """Commit the values that are in the model now."""
-        for name, committed in self.committed.items():
-            committed.copy_(self._now(name))
-        self.restore()
-
-    def write(self, floats: Tensor, changed: Tensor, integers: Tensor) -> None:
-        """Write what this forward pass made of the buffers into sections of a flat vector (``frameworks.flat``)."""
-        with torch.no_grad():
-            for index, (name, part) in enumerate(zip(self.floats, torch.split(floats, self.float_sizes), strict=True)):
-                now = self._now(name)
-                changed[index] = not torch.equal(now, self.committed[name])
-                part.copy_(now.reshape(-1))
-            if self.integers:
-                steps = [self._now(name).long() - self.committed[name].long() for name in self.integers]
-                self._own_steps = torch.cat([step.reshape(-1).cpu() for step in steps])
-                integers.copy_(self._own_steps)
-
-    def commit(self, floats: Tensor, changed: Tensor, integers: Tensor, active: int) -> str | None:
-        """Commit these sections of a reduced vector, which are sums over ``active`` micro-batches.
-
-        Returns:
-            The names of integer buffers, if not all micro-batches moved them alike; else None.
-        """
-        odd: str | None = None
-        flags = changed.tolist()
-        for index, (name, part) in enumerate(zip(self.floats, torch.split(floats, self.float_sizes), strict=True)):
-            if flags[index]:
-                self.committed[name].copy_(part.view(self.committed[name].shape))
-        if self.integers and active:
-            steps = torch.round(integers.double() / active).long()
-            if self._own_steps is not None and not torch.equal(self._own_steps * active, integers.long()):
-                odd = ", ".join(self.integers)
-            for name, part in zip(self.integers, torch.split(steps, self.integer_sizes), strict=True):
-                committed = self.committed[name]
-                moved = committed.long() + part.view(committed.shape).to(committed.device)
-                committed.copy_(moved.to(committed.dtype))
-        self.restore()
-        return odd
-
-    def _now(self, name: str) -> Tensor:
-        owner, key = self._places[name]
-        tensor = owner._buffers[key]
-        assert tensor is not None
-        return tensor.detach()

@@ -5,56 +5,102 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset, default_collate
+from torch.utils.data import TensorDataset
 from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils import worker
 
+from edt_runner.callbacks.hooks import UserCallback
 from edt_runner.errors import UsageError
 from edt_runner.frameworks import Framework
-from edt_runner.frameworks.pytorch import FRAMEWORK
-from edt_runner.frameworks.pytorch.adapter import Metric, TorchAdapter
+from edt_runner.frameworks.computing import Asked
+from edt_runner.frameworks.options import StepOptions
+from edt_runner.frameworks.pytorch import FRAMEWORK, companions, compiling, schedules
+from edt_runner.frameworks.pytorch.adapter import TorchAdapter
+from edt_runner.frameworks.pytorch.batches import stacked
+from edt_runner.frameworks.pytorch.companions import Companions
+from edt_runner.frameworks.pytorch.passes import TrainSet
 from edt_runner.frameworks.trainable import Collate, Samples
 from edt_runner.seeds import sample_seed, seed_python
+
+_PLAIN = StepOptions()
 
 
 @dataclass(frozen=True)
 class TorchTrainable:
-    """A user's PyTorch training as a ``Trainable``; its fields are the arguments of ``TorchAdapter``."""
+    """A user's PyTorch training as a ``Trainable``; its fields are arguments of ``TorchAdapter``."""
 
     model: nn.Module
-    optimizer: torch.optim.Optimizer
-    loss_function: Callable[[Any, Any], Any]
-    metrics: Mapping[str, Metric]
+    optimizers: tuple[torch.optim.Optimizer, ...]
+    asked: Asked
+    metrics: Mapping[str, Any]
+    train_set: TrainSet = field(default_factory=TrainSet)
     framework: ClassVar[Framework] = FRAMEWORK
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer, or the list of them."""
+        return self.optimizers[0] if len(self.optimizers) == 1 else list(self.optimizers)
 
     def parameters(self) -> list[list[Any]]:
         return [[name, str(p.dtype), list(p.shape)] for name, p in self.model.named_parameters()]
 
     def parts(self) -> list[Any]:
-        model, optimizer = self.model, self.optimizer
+        model = self.model
         tensors = [*model.parameters(), *model.buffers()]
-        return [model, optimizer, *optimizer.param_groups, *model.modules(), *tensors]
+        groups = [part for optimizer in self.optimizers for part in (optimizer, *optimizer.param_groups)]
+        return [model, *groups, *model.modules(), *tensors]
 
     def samples(self, train: Any, test: Any, seed: int, collate: Collate | None) -> Samples:
-        return TorchSamples(train, test, seed, collate)
+        self.train_set.dataset = train
+        return TorchSamples(train, test, seed, collate, self.train_set)
 
-    def adapter(self, samples: Samples, *, on_device: bool) -> TorchAdapter:
+    def checked_options(self, options: StepOptions) -> StepOptions:
+        """Check the options, and make the schedulers that are given as functions."""
+        if options.compile:
+            compiling.check()
+        if options.precision == "fp16" and self.asked.fn_step_train is not None:
+            raise UsageError(
+                "precision: got 'fp16' with fn_step_train, which calls backward() itself, takes 'bf16' or 'fp32'"
+            )
+        found = schedules.resolved(options.lr_scheduler, self.optimizers, options.lr_scheduler_interval)
+        return replace(options, lr_scheduler=found or None)
+
+    def epoch_callbacks(self, options: StepOptions) -> Sequence[UserCallback]:
+        return schedules.epoch_callbacks(options)
+
+    def adapter(self, samples: Samples, *, on_device: bool, options: StepOptions = _PLAIN) -> TorchAdapter:
         device = torch.device("cuda:0" if on_device and torch.cuda.is_available() else "cpu")
-        adapter = self.adapter_on(device)
+        adapter = self.adapter_on(device, options)
         if device.type == "cuda":
             _ask_for_determinism(adapter)
         return adapter
 
-    def adapter_on(self, device: torch.device) -> TorchAdapter:
-        return TorchAdapter(self.model, self.optimizer, self.loss_function, self.metrics, device)
+    def adapter_on(self, device: torch.device, options: StepOptions = _PLAIN) -> TorchAdapter:
+        return TorchAdapter(
+            self.model,
+            self.optimizers,
+            self.asked,
+            self.metrics,
+            device,
+            options,
+            schedulers=(options.lr_scheduler or ()) if options.lr_scheduler_interval == "step" else (),
+            companions=self.companions(options),
+            train_set=self.train_set,
+        )
+
+    def companions(self, options: StepOptions) -> Companions:
+        """Find what the training's state consists of beside the model and its optimizers."""
+        parts = self.parts()
+        return Companions(companions.found(self.optimizers, options.lr_scheduler or (), parts), parts)
 
     def finish(self) -> None:
-        """Nothing to do: after its last step, a PyTorch user's own loop changes the model no more."""
+        """Say which schedulers have never moved. A PyTorch user's own loop changes nothing after its last step."""
+        schedules.remark_on_unmoved(self.optimizers)
 
 
 def _ask_for_determinism(adapter: TorchAdapter) -> None:
@@ -82,17 +128,21 @@ class TorchSamples(Samples):
     Args:
         train, test: map-style data sets; test may be None.
         seed: the training's seed.
-        collate: list of samples -> batch; None: torch's default.
+        collate: list of samples -> batch; None: torch's default, which here also stacks dataclasses.
+        train_set: gets the number of samples of a micro-batch.
 
     Raises:
         UsageError: a data set has no ``__getitem__`` or no ``__len__``.
     """
 
-    def __init__(self, train: Any, test: Any, seed: int, collate: Collate | None) -> None:
+    def __init__(
+        self, train: Any, test: Any, seed: int, collate: Collate | None, train_set: TrainSet | None = None
+    ) -> None:
+        self._train_set = train_set or TrainSet()
         _check("train", train)
         if test is not None:
             _check("test", test)
-        self._train, self._test, self._seed, self._collate = train, test, seed, collate or default_collate
+        self._train, self._test, self._seed, self._collate = train, test, seed, collate or stacked
         self._pure = {True: type(train) is TensorDataset, False: type(test) is TensorDataset}
         self.train_units = len(train)
         self.test_units = len(test) if test is not None else 0
@@ -103,11 +153,15 @@ class TorchSamples(Samples):
         torch.set_num_threads(1)  # as in a loader process: sums over several threads have other bits
         try:
             samples = [self._sample(of_train, epoch, index) for index in indices]
-            if self._collate is not default_collate:
+            if self._collate is not stacked:
                 self._seed_for(of_train, epoch, indices[0])
             return self._collate(samples)
         finally:
             torch.set_num_threads(threads)
+
+    def units_per_batch(self, batch_size: int) -> int:
+        self._train_set.batch_size = batch_size
+        return batch_size
 
     def probe(self) -> Any:
         return self._sample(True, 0, 0)

@@ -71,7 +71,7 @@ class TensorFlowAdapter(FlatAdapter):
         self._type = tf.as_dtype(type_name(self.dtype))
         self.width = 2 + sum(sizes_of(self._variables.metrics))
         self._rescaling = Rescaling(keras, model.optimizer)
-        self.sums_rows, self.optimizer_name = by_rows, type(model.optimizer).__qualname__
+        self.optimizer_name = type(model.optimizer).__qualname__
         self._passes = Passes(keras, model, self._variables, self._type)
         self._committing: dict[Averages | None, Any] = {}
         self._own_steps: Tensor | None = None
@@ -215,6 +215,20 @@ class TensorFlowAdapter(FlatAdapter):
     @property
     def gradient_scale(self) -> float:
         return self._keras.loss_scale(self.model.optimizer)
+
+    @property
+    def absorbs_overflow(self) -> bool:
+        return self.gradient_scale != 1.0
+
+    @property
+    def learning_rate(self) -> float | None:
+        return float(self._keras.learning_rate(self.model.optimizer))
+
+    def is_finite(self) -> bool:
+        return all(bool(tf.reduce_all(tf.math.is_finite(each))) for each in self._variables.trainable)
+
+    def gradient_weight(self, sums: Sequence[float]) -> float | None:
+        return sums[0] if self._by_rows else None
 
     def rescaled(self, scaling: Scaling) -> AbstractContextManager[Sequence[float]]:
         return self._rescaling.at(scaling)

@@ -17,8 +17,10 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 import tensorflow as tf
 
+from edt_runner.callbacks.hooks import UserCallback
 from edt_runner.errors import UsageError
 from edt_runner.frameworks import Framework
+from edt_runner.frameworks.options import StepOptions
 from edt_runner.frameworks.tensorflow import FRAMEWORK, nested
 from edt_runner.frameworks.tensorflow.adapter import TensorFlowAdapter
 from edt_runner.frameworks.tensorflow.keras_version import KerasVersion
@@ -27,6 +29,8 @@ from edt_runner.frameworks.tensorflow.sequences import Batches, is_sequence
 from edt_runner.frameworks.tensorflow.sources import TEST, Arrays, ByRow, Grouped, Seeding, Singles, Source
 from edt_runner.frameworks.tensorflow.variables import role_of
 from edt_runner.frameworks.trainable import Collate, Samples
+
+_PLAIN = StepOptions()
 
 
 @dataclass(frozen=True)
@@ -53,11 +57,19 @@ class KerasTrainable:
     def samples(self, train: Any, test: Any, seed: int, collate: Collate | None) -> Samples:
         return TensorFlowSamples(train, test, seed, collate)
 
-    def adapter(self, samples: Samples, *, on_device: bool) -> TensorFlowAdapter:
+    def adapter(
+        self, samples: Samples, *, on_device: bool, options: StepOptions = _PLAIN
+    ) -> TensorFlowAdapter:
         """Wrap the model. The model is where TensorFlow has put it: on the GPU, if this process sees one."""
         probe = samples.probe_batch(2)
         whole_batches = nested.lengths_of(probe)[0] > 2
         return TensorFlowAdapter(self.keras, self.model, probe, by_rows=whole_batches)
+
+    def checked_options(self, options: StepOptions) -> StepOptions:
+        return options
+
+    def epoch_callbacks(self, options: StepOptions) -> Sequence[UserCallback]:
+        return ()
 
     def finish(self) -> None:
         self.keras.finish(self.model)
