@@ -13,7 +13,7 @@ from edt_api.submissions.frameworks import PREBUILT, PREBUILT_FOLDER, shown_name
 from edt_api.submissions.options import has_effect
 from edt_contract.gang import Rendezvous
 from edt_scheduler.model.catalogue import MOST_WORKERS
-from edt_scheduler.model.progress import Curve
+from edt_scheduler.model.progress import Curve, MetricPoint
 from edt_scheduler.views import (
     ApiTokenView,
     Changes,
@@ -88,10 +88,16 @@ def job(view: JobView) -> jobs.Job:
             "attempts": view.fence,
             "progress": progress(view.progress),
             "share_done": view.share_done,
+            "ended_early": view.ended_early,
+            "main_metric": _main_metric(view.main_metric),
             "work_dir": str(view.work_dir),
             "results_removed": results_removed(view),
         }
     )
+
+
+def _main_metric(found: tuple[str, float | None] | None) -> jobs.MainMetric | None:
+    return jobs.MainMetric(name=found[0], value=_number(found[1])) if found is not None else None
 
 
 def kind(*, is_gang: bool) -> jobs.JobKind:
@@ -157,12 +163,21 @@ def _number(value: Any) -> float | None:
 
 def metrics(curve: Curve) -> jobs.Metrics:
     """Return the points of a curve as columns. A metric that a point lacks is None there."""
-    names = {name: None for point in curve.points for name in point.metrics}
     return jobs.Metrics(
         **_columns(curve.points, "step", "time", "epoch", "workers", "loss", "samples_per_second"),
-        metrics={name: [point.metrics.get(name) for point in curve.points] for name in names},
+        metrics=_by_name(curve.points),
         total=curve.total,
+        validation=jobs.ValidationMetrics(
+            **_columns(curve.validations, "step", "time", "epoch"),
+            metrics=_by_name(curve.validations),
+            total=curve.validations_total,
+        ),
     )
+
+
+def _by_name(points: Sequence[MetricPoint]) -> dict[str, list[float | None]]:
+    names = {name: None for point in points for name in point.metrics}
+    return {name: [point.metrics.get(name) for point in points] for name in names}
 
 
 def _columns(points: Sequence[object], *names: str) -> dict[str, list[Any]]:

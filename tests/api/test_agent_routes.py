@@ -184,6 +184,28 @@ class TestReports:
         job = fresh_api.client("ana").get("/api/v1/jobs/edt-1").json()
         assert (job["state"], job["engines"], job["progress"]["loss"]) == ("RUNNING", 4, 0.5)
 
+    def test_a_validation_with_values_that_are_no_numbers_is_taken_and_shown_as_json(
+        self, fresh_api: ServedApi, running: Node
+    ) -> None:
+        metrics = {"loss": float("nan"), "r2": float("-inf"), "accuracy": 0.5}
+        validated = report("node-a", 1, ReportKind.VALIDATED, step=3, epoch=1, samples=96, metrics=metrics)
+        kept = report("node-a", 2, ReportKind.BEST_KEPT, metric="val_accuracy", value=0.5, mode="max", file="best.pth")
+        assert running.report(validated, kept).json() == {"acked": {"edt-1/1": 2}}
+        job = fresh_api.client("ana").get("/api/v1/jobs/edt-1").json()
+        assert job["validation"]["metrics"] == {"val_loss": None, "val_r2": None, "val_accuracy": 0.5}
+        assert job["best"] == {"val_accuracy": {"value": 0.5, "epoch": 1, "step": 3}}
+        assert (job["best_model"]["file"], job["best_model"]["mode"], job["best_model"]["epoch"]) == (
+            "best.pth",
+            "max",
+            None,
+        )
+        assert job["main_metric"] == {"name": "val_r2", "value": None}
+        curve = fresh_api.client("ana").get("/api/v1/jobs/edt-1/metrics").json()
+        assert curve["validation"] == {
+            "step": [3], "epoch": [1], "time": [1.0], "total": 1,
+            "metrics": {"val_loss": [None], "val_r2": [None], "val_accuracy": [0.5]},
+        }  # fmt: skip
+
     def test_of_an_attempt_that_nobody_knows_all_is_waved_through(self, running: Node) -> None:
         assert running.report(report("node-a", 7, job="edt-77")).json() == {"acked": {"edt-77/1": 7}}
         assert running.report().json() == {"acked": {}}

@@ -161,9 +161,33 @@ class TestMetrics:
         assert set(few.metrics) == {"loss", "accuracy"}
         assert client.get(path, params={"points": 3}).status_code == 400
 
+    def test_validations_have_columns_of_their_own_with_step_epoch_and_time(self, past: ServedApi) -> None:
+        client, path = past.client("admin"), f"/api/v1/jobs/{RUNNING}/metrics"
+        found = jobs.Metrics.model_validate(client.get(path).json()).validation
+        assert found.total == len(found.step) >= 2
+        assert found.step == sorted(set(found.step)) and found.epoch == list(range(1, 1 + len(found.step)))
+        assert set(found.metrics) == {"val_loss", "val_accuracy"}
+        assert {len(column) for column in (found.time, *found.metrics.values())} == {len(found.step)}
+        few = jobs.Metrics.model_validate(client.get(path, params={"points": 4}).json()).validation
+        assert len(few.step) <= 4 and few.total == found.total
+
+    def test_a_job_has_its_newest_validation_and_the_best_value_of_each_metric(self, past: ServedApi) -> None:
+        client = past.client("admin")
+        job = jobs.Job.model_validate(client.get(f"/api/v1/jobs/{RUNNING}").json())
+        curve = jobs.Metrics.model_validate(client.get(f"/api/v1/jobs/{RUNNING}/metrics").json()).validation
+        assert job.validation is not None
+        assert (job.validation.step, job.validation.epoch) == (curve.step[-1], curve.epoch[-1])
+        assert job.validation.metrics["val_loss"] == curve.metrics["val_loss"][-1]
+        best = min(range(len(curve.step)), key=lambda index: curve.metrics["val_loss"][index] or 0.0)
+        assert job.best["val_loss"].epoch == curve.epoch[best]
+        assert job.main_metric == jobs.MainMetric(name="val_accuracy", value=job.validation.metrics["val_accuracy"])
+
     def test_a_job_that_has_not_trained_has_none(self, past: ServedApi) -> None:
         empty = past.client("admin").get("/api/v1/jobs/edt-60/metrics").json()
         assert empty["step"] == [] and empty["metrics"] == {} and empty["total"] == 0
+        assert empty["validation"] == {"step": [], "time": [], "epoch": [], "metrics": {}, "total": 0}
+        job = jobs.Job.model_validate(past.client("admin").get("/api/v1/jobs/edt-60").json())
+        assert (job.validation, job.best, job.main_metric, job.best_model) == (None, {}, None, None)
 
 
 class TestLogs:

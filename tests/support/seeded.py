@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, update
@@ -28,6 +29,7 @@ from edt_scheduler.store.tables import (
     slots,
     supervisors,
     users,
+    validations,
 )
 
 _NAMES = ("resnet", "bert-tiny", "digits", "unet", "vit-small", "wav2vec", "gpt-nano", "lstm-forecast")
@@ -87,6 +89,7 @@ def seed(database: Database, now: float, past: Past | None = None, *, seed: int 
             resizes,
             allocations,
             metric_points,
+            validations,
             slot_usage,
         )
         for table in tables:
@@ -253,6 +256,9 @@ class _Job:
         points = list(_curve(self.chance, curve or 2, step, self.start, now if runs else self.end, most))
         for number, point in enumerate(points if curve else ()):
             self.rows.add("metric_points", job_id=self.number, number=number, fence=1, **point)
+        validated = list(_validations(points if curve else ()))
+        for number, validation in enumerate(validated):
+            self.rows.add("validations", job_id=self.number, number=number, fence=1, **validation)
         newest = {} if waits else {**points[-1], "steps_total": steps, "epochs": 10}
         newest.pop("time", None)
         state = (
@@ -289,6 +295,8 @@ class _Job:
             epochs=None if waits else 10,
             workers=most if runs else 0,
             progress=newest,
+            validation=_shown(validated[-1]) if validated else None,
+            best=_best(validated),
             message="ValueError: no such file" if state == "ERROR" else None,
             waiting=waiting if waits else None,
             created_at=self.start - 1,
@@ -328,6 +336,29 @@ def _curve(
             "samples_per_second": round(400 * workers * chance.uniform(0.9, 1.1), 1),
             "metrics": {"loss": round(loss, 5), "accuracy": round(1 - loss / 3, 5)},
         }
+
+
+def _validations(points: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """One behind the last point of each epoch that has ended. The loss rises again in the end."""
+    for point, after in pairwise(points):
+        if after["epoch"] > point["epoch"]:
+            loss = round(point["loss"] + 0.02 * point["epoch"], 5)
+            named = {"val_loss": loss, "val_accuracy": round(1 - loss / 3, 5)}
+            yield {**{key: point[key] for key in ("step", "time", "epoch", "workers")}, "loss": loss, "metrics": named}
+
+
+def _shown(validation: dict[str, Any]) -> dict[str, Any]:
+    """A validation as its job's row has it."""
+    return {key: value for key, value in validation.items() if key != "loss"} | {"samples": 10_000, "seconds": 1.5}
+
+
+def _best(validated: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    if not validated:
+        return {}
+    best = min(validated, key=lambda each: each["loss"])
+    return {
+        name: {"value": value, "epoch": best["epoch"], "step": best["step"]} for name, value in best["metrics"].items()
+    }
 
 
 def _usage(rows: _Rows, past: Past, now: float, chance: random.Random) -> None:

@@ -136,7 +136,9 @@ def events(
 def metrics(
     platform: ThePlatform, viewer: Viewer, exec_id: str, points: Annotated[int, Query(ge=4, le=4096)] = 600
 ) -> jobs.Metrics:
-    """Return the metrics of the training in at most ``points`` points, which keep the shape of the loss."""
+    """Return the metrics of the training in at most ``points`` points, which keep the shape of the loss, and those of
+    its validations in as many.
+    """
     return to_wire.metrics(history.curve(platform, exec_id, viewer=viewer, points=points))
 
 

@@ -189,12 +189,60 @@ class Progress(TypedDict, total=False):
     workers: int | None
     loss: float | None
     samples_per_second: float | None
-    """Of a running training: the recent speed without validations. Of a job that is over: the median of its
-    training.
+    """Of a running training: the recent speed of its training steps, without validations, hooks and files. Of a job
+    that is over: the mean of its training.
     """
     metrics: dict[str, float | None]
     time: float
     """Time on the node's clock."""
+
+
+class Validation(Output):
+    """The newest validation of a job."""
+
+    step: int
+    """How many training steps were done before it."""
+    epoch: int | None = None
+    """After which epoch it was, from 1 on."""
+    time: float
+    """Time on the node's clock."""
+    workers: int | None = None
+    samples: int | None = None
+    """How many samples it had."""
+    seconds: float | None = None
+    """How long it took."""
+    metrics: dict[str, float | None]
+    """Its metrics by names such as ``val_loss``. None stands for a value that is not finite."""
+
+
+class BestValue(Output):
+    """The best value of a metric, over all validations of a job."""
+
+    value: float
+    epoch: int | None = None
+    step: int
+
+
+class BestModel(Output):
+    """The model that a job keeps because it is the best so far."""
+
+    metric: str
+    """The metric by which it is the best, such as ``val_accuracy``."""
+    mode: Literal["min", "max"] | None = None
+    """Whether the metric is best when it is small or when it is large."""
+    value: float
+    epoch: int | None = None
+    step: int | None = None
+    file: str | None = None
+    """Name of its file in the result."""
+
+
+class MainMetric(Output):
+    """The metric that a list of jobs shows."""
+
+    name: str
+    value: float | None
+    """None stands for a value that is not finite."""
 
 
 class JobOption(Output):
@@ -258,8 +306,24 @@ class Job(Output):
     workers: int
     """W: how many engines are in the newest membership."""
     progress: Progress
+    mean_samples_per_second: float | None = None
+    """Samples per second of all training steps so far, over all attempts, without validations; None if unknown."""
+    validation: Validation | None = None
+    """The newest validation; None if there was none."""
+    best: dict[str, BestValue] = {}
+    """The best value of each metric of the validations, by its name. A metric that is named like an accuracy is best
+    when it is large, all others when they are small.
+    """
+    best_model: BestModel | None = None
+    """The model that the job keeps as the best; None if it keeps none."""
+    main_metric: MainMetric | None = None
+    """The metric to show where there is room for one: a validation's first one besides its loss, else a validation's
+    loss, else the training's loss; None before the first report.
+    """
     share_done: float | None = None
     """The share of the steps that is done, 0 to 1. It stays below 1 if a training ends early; None if unknown."""
+    ended_early: str | None = None
+    """Of a finished job whose training ended before its last step: where, such as ``ended early at epoch 3 of 10``."""
     eta_seconds: float | None = None
     """Seconds until the last step at the recent speed; None if the job does not train or the speed is unknown."""
     message: str | None
@@ -391,6 +455,19 @@ class EventPage(Page[Event]):
     """A job's history, oldest first."""
 
 
+class ValidationMetrics(Output):
+    """The validations of a training: columns of equal length, oldest value first. ``step`` only grows."""
+
+    step: list[int]
+    time: list[float]
+    """Times on the node's clock."""
+    epoch: list[int | None]
+    metrics: dict[str, list[float | None]]
+    """Columns by names such as ``val_loss``."""
+    total: int
+    """How many validations there are in all."""
+
+
 class Metrics(Output):
     """The metrics of a training: columns of equal length, oldest value first. ``step`` only grows.
 
@@ -409,6 +486,8 @@ class Metrics(Output):
     metrics: dict[str, list[float | None]]
     total: int
     """How many points the curve has in all."""
+    validation: ValidationMetrics
+    """The validations, in columns of their own: each has a step, an epoch and a time."""
 
 
 class LogFile(Output):

@@ -1,4 +1,4 @@
-// openapi.json sha256: 3b83581a3b709754c1bf1f6160a49065adc9715b87ba9d84c95e2aef42f8fef6
+// openapi.json sha256: 24e45d68d1858d934823fd9864cec982dcf6cf084b73b89070c6a93d3b7a94cb
 export interface paths {
     "/api/v1/frameworks": {
         parameters: {
@@ -226,7 +226,8 @@ export interface paths {
         };
         /**
          * Metrics
-         * @description Return the metrics of the training in at most ``points`` points, which keep the shape of the loss.
+         * @description Return the metrics of the training in at most ``points`` points, which keep the shape of the loss, and those of
+         *     its validations in as many.
          */
         get: operations["jobs_metrics"];
         put?: never;
@@ -1628,6 +1629,51 @@ export interface components {
             now: number;
         };
         /**
+         * BestModel
+         * @description The model that a job keeps because it is the best so far.
+         */
+        BestModel: {
+            /**
+             * Epoch
+             * @default null
+             */
+            epoch: number | null;
+            /**
+             * File
+             * @default null
+             */
+            file: string | null;
+            /** Metric */
+            metric: string;
+            /**
+             * Mode
+             * @default null
+             */
+            mode: ("min" | "max") | null;
+            /**
+             * Step
+             * @default null
+             */
+            step: number | null;
+            /** Value */
+            value: number;
+        };
+        /**
+         * BestValue
+         * @description The best value of a metric, over all validations of a job.
+         */
+        BestValue: {
+            /**
+             * Epoch
+             * @default null
+             */
+            epoch: number | null;
+            /** Step */
+            step: number;
+            /** Value */
+            value: number;
+        };
+        /**
          * Catalogue
          * @description The whole catalogue: the built-in entries, then the added ones by name.
          */
@@ -1983,12 +2029,26 @@ export interface components {
             args: string;
             /** Attempts */
             attempts: number;
+            /**
+             * Best
+             * @default {}
+             */
+            best: {
+                [key: string]: components["schemas"]["BestValue"];
+            };
+            /** @default null */
+            best_model: components["schemas"]["BestModel"] | null;
             /** Checkpoint Step */
             checkpoint_step: number | null;
             /** Created At */
             created_at: number;
             /** Digest */
             digest: string | null;
+            /**
+             * Ended Early
+             * @default null
+             */
+            ended_early: string | null;
             /** Engines */
             engines: number | null;
             /** Epochs */
@@ -2012,6 +2072,8 @@ export interface components {
             image: string | null;
             /** @default elastic */
             kind: components["schemas"]["JobKind"];
+            /** @default null */
+            main_metric: components["schemas"]["MainMetric"] | null;
             /**
              * Max Restarts
              * @default 0
@@ -2019,6 +2081,11 @@ export interface components {
             max_restarts: number;
             /** Max Workers */
             max_workers: number;
+            /**
+             * Mean Samples Per Second
+             * @default null
+             */
+            mean_samples_per_second: number | null;
             /** Message */
             message: string | null;
             /**
@@ -2094,6 +2161,8 @@ export interface components {
             stop_requested_at: number | null;
             /** Threads */
             threads: number;
+            /** @default null */
+            validation: components["schemas"]["Validation"] | null;
             waiting: components["schemas"]["Waiting"] | null;
             /** Work Dir */
             work_dir: string;
@@ -2261,6 +2330,16 @@ export interface components {
             user: string;
         };
         /**
+         * MainMetric
+         * @description The metric that a list of jobs shows.
+         */
+        MainMetric: {
+            /** Name */
+            name: string;
+            /** Value */
+            value: number | null;
+        };
+        /**
          * Me
          * @description The user who sent the request, and the version of the server.
          */
@@ -2304,6 +2383,7 @@ export interface components {
             time: number[];
             /** Total */
             total: number;
+            validation: components["schemas"]["ValidationMetrics"];
             /** Workers */
             workers: (number | null)[];
         };
@@ -3048,6 +3128,58 @@ export interface components {
             items: components["schemas"]["User"][];
             /** Next */
             next: string | null;
+        };
+        /**
+         * Validation
+         * @description The newest validation of a job.
+         */
+        Validation: {
+            /**
+             * Epoch
+             * @default null
+             */
+            epoch: number | null;
+            /** Metrics */
+            metrics: {
+                [key: string]: number | null;
+            };
+            /**
+             * Samples
+             * @default null
+             */
+            samples: number | null;
+            /**
+             * Seconds
+             * @default null
+             */
+            seconds: number | null;
+            /** Step */
+            step: number;
+            /** Time */
+            time: number;
+            /**
+             * Workers
+             * @default null
+             */
+            workers: number | null;
+        };
+        /**
+         * ValidationMetrics
+         * @description The validations of a training: columns of equal length, oldest value first. ``step`` only grows.
+         */
+        ValidationMetrics: {
+            /** Epoch */
+            epoch: (number | null)[];
+            /** Metrics */
+            metrics: {
+                [key: string]: (number | null)[];
+            };
+            /** Step */
+            step: number[];
+            /** Time */
+            time: number[];
+            /** Total */
+            total: number;
         };
         /**
          * Waiting
