@@ -234,6 +234,7 @@ class StepRunner:
         Raises:
             PeerLost: the group broke, or a regroup was started. The step is not committed.
         """
+        self._telemetry.begin_step()
         group = membership.group
         parts = self._coming_split(group.size)
         step = self._schedule.at(self.offset, _width_of(parts))
@@ -317,15 +318,16 @@ class StepRunner:
             width = step.micro_batches if self._schedule.follows_engines else None
             self._parts.recorder.commit(step.training_steps_before, self._tried_in, width)
             self.pauses.committed()
+        self._telemetry.end_step()
         if not trains or step.ends_epoch:
             self.pauses.interrupted()
         if step.ends_epoch and self._parts.hooks is not None:
             self._run_hooks(step)
         for what, why in self._adapter.take_warnings():
             self._link.send(GuaranteeEnded(what, why))
-        size, details = membership.group.size, self._adapter.details()
+        size, details, best = membership.group.size, self._adapter.details(), self._best(step)
         self._telemetry.committed(
-            self._schedule, step, self._epoch_sums, int(sums[0]), size, leads=leads, details=details
+            self._schedule, step, self._epoch_sums, int(sums[0]), size, leads=leads, details=details, best=best
         )
         if leads:
             if self._link.reconnected:  # bundles of metrics may have been lost with the previous coordinator
@@ -414,9 +416,15 @@ class StepRunner:
                 self._parts.files.write_final("model_epoch_final")
             elif self._saves_after(step.epoch + 1):
                 self._parts.files.write(f"model_epoch_{step.epoch + 1}")
-            best = self._training.best
-            if best is not None and best.epoch == step.epoch + 1:
+            if self._best(step) is not None:
                 self._parts.files.write(BEST)
+
+    def _best(self, step: Step) -> dict[str, Any] | None:
+        """What the platform is told of the best model, if the end of this step's epoch has made it; else None."""
+        best = self._training.best
+        if not step.ends_epoch or best is None or best.epoch != step.epoch + 1:
+            return None
+        return {"metric": best.metric, "mode": best.mode, "value": best.best, "epoch": best.epoch, "file": BEST}
 
     def _saves_after(self, epoch: int) -> bool:
         every = self._training.request.checkpoint_freq
