@@ -16,7 +16,7 @@ import typer
 from rich.text import Text
 
 from edt_api.schemas.jobs import Exec, ExecState, Job, JobPage, LogFilePage
-from edt_cli import output
+from edt_cli import metrics, output
 from edt_cli.errors import CannotStart, CliError, Refused
 from edt_cli.follow import ALL, STREAMS, Log, follow, other_ranks, streams
 from edt_cli.output import Format, FormatOption
@@ -139,7 +139,7 @@ def ls(
         return
     narrow = output.narrow()
     whole = () if narrow else ("KIND",)
-    columns = ("JOB", "NAME", "OWNER", *whole, "STATE", "SLOTS", "PROGRESS", *(() if narrow else ("LOSS",)), "AGE")
+    columns = ("JOB", "NAME", "OWNER", *whole, "STATE", "SLOTS", "PROGRESS", "METRIC", "AGE")
     rows = [
         (
             job.id,
@@ -149,7 +149,7 @@ def ls(
             output.state(job),
             f"{job.slots}/{job.max_workers}",
             _percent(job) if narrow else _progress(job),
-            *(() if narrow else (_loss(job),)),
+            metrics.main(job),
             output.ago(job.created_at),
         )
         for job in shown
@@ -179,7 +179,11 @@ def get(context: typer.Context, job_id: _JobArgument, form: FormatOption = Forma
         ("Slots", "" if job.state.over else _slots(job)),
         ("Progress", _progress(job)),
         ("Left", f"about {output.span(job.eta_seconds)}" if job.eta_seconds is not None else ""),
-        ("Loss", _loss(job)),
+        ("Speed", metrics.speed(job)),
+        ("Training", metrics.training(job)),
+        ("Validation", metrics.validation(job)),
+        ("Best", metrics.best(job)),
+        ("Best model", metrics.best_model(job)),
         ("Attempts", str(job.attempts)),
         ("Restarts", f"{job.restarts} of at most {job.max_restarts}" if job.max_restarts else ""),
         ("Submitted", f"{output.ago(job.created_at)} ago"),
@@ -352,7 +356,8 @@ def _progress(job: Job) -> str:
     step, total = job.progress.get("step"), job.progress.get("steps_total") or job.steps_total
     if step is None:
         return ""
-    return f"{step}/{total} ({_percent(job)})" if total else str(step)
+    early = f", {job.ended_early}" if job.ended_early else ""
+    return f"{step}/{total} ({_percent(job)}){early}" if total else f"{step}{early}"
 
 
 def _percent(job: Job) -> str:
@@ -360,11 +365,6 @@ def _percent(job: Job) -> str:
     if job.share_done is None or job.progress.get("step") is None:
         return ""
     return f"{math.floor(100 * job.share_done + 1e-9)} %"
-
-
-def _loss(job: Job) -> str:
-    loss = job.progress.get("loss")
-    return f"{loss:.4f}" if isinstance(loss, int | float) else ""
 
 
 def _without_effect(job: Job) -> str:

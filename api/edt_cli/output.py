@@ -31,7 +31,7 @@ _STATE_STYLES = {
 _WIDE = 200
 _ROOMY = 120
 """From this number of columns on, a terminal shows tables whole."""
-_CUT = frozenset({"NAME", "OWNER"})
+_CUT = frozenset({"NAME", "OWNER", "METRIC"})
 """Columns that may be cut off in a narrow terminal. The other columns hold short words and numbers and are shown
 whole.
 """
