@@ -63,7 +63,7 @@ def test_of_many_metrics_the_first_are_shown() -> None:
 @pytest.mark.parametrize(
     ("values", "shown"),
     [
-        ({"progress": {"samples_per_second": 145.4}, "mean_samples_per_second": 9.54}, "145 samples/s, 9.54 in the mean"),
+        ({"progress": {"samples_per_second": 145.4}, "mean_samples_per_second": 9.5}, "145 samples/s, 9.5 in the mean"),
         ({"progress": {"samples_per_second": 1234.5}}, "1,234 samples/s"),
         ({"state": "FINISHED", "progress": {"samples_per_second": 12.0}}, "12 samples/s in the mean"),
         ({"state": "FINISHED", "mean_samples_per_second": 680.2}, "680 samples/s in the mean"),
