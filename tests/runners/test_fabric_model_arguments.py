@@ -33,13 +33,15 @@ def good(**changes: Any) -> dict[str, Any]:
     [
         ({"model": 3}, ["model", "got 3", "torch.nn.Module"]),
         ({"datasets_function": [1]}, ["datasets_function", "list", "a function"]),
+        ({"save_to_onnx": "model.onnx"}, ["save_to_onnx", "'model.onnx'", "True or False"]),
+        ({"enable_onnx": 1}, ["enable_onnx", "got 1", "True or False"]),
         ({"loss_function": "mse"}, ["loss_function", "'mse'", "a function"]),
         ({"optimizer": torch.optim.SGD}, ["optimizer", "the class SGD", "instance"]),
         ({"optimizer": torch.optim.SGD(nn.Linear(1, 1).parameters(), 1)}, ["optimizer", "2 parameters", "model's"]),
         ({"optimizer": torch.optim.LBFGS(net.parameters())}, ["optimizer", "LBFGS", "closure"]),
         ({"optimizer": optim.SGD(2, net.parameters(), lr=1)}, ["optimizer", "SGD", "does not accumulate"]),
         ({"model": nn.Linear(2, 1, dtype=torch.complex64)}, ["model", "weight is complex", "real"]),
-        ({"metrics": "accuracy"}, ["metrics", "'accuracy'", "functions"]),
+        ({"metrics": "accuracy"}, ["metrics", "'accuracy'", "a list"]),
         ({"metrics": [3]}, ["metrics[0]", "got 3"]),
         ({"metrics": ["auc"]}, ["metrics[0]", "'auc'", "'accuracy'"]),
         ({"fn_step_train": "step"}, ["fn_step_train", "'step'", "a function"]),
@@ -118,8 +120,6 @@ def test_wmlas_three_positional_arguments_and_older_keywords_are_taken(asked: li
 @pytest.mark.parametrize(
     ("constructor", "call", "words"),
     [
-        ({"enable_onnx": True}, {}, "enable_onnx: this release writes no ONNX file"),
-        ({"save_to_onnx": True}, {}, "save_to_onnx: this release writes no ONNX file"),
         ({"scaleup_function": lambda epoch, most: most}, {}, "scaleup_function: never called"),
         ({}, {"worker_memory": "16G"}, "worker_memory: no effect"),
         ({}, {"driver_memory": "1G"}, "driver_memory: no effect"),
@@ -193,8 +193,8 @@ def test_metrics_of_one_name_are_told_apart() -> None:
     assert list(named([top1_accuracy, top1_accuracy])) == ["top1_accuracy", "top1_accuracy_2"]
 
 
-def test_accuracy_is_zero_where_outputs_are_no_scores() -> None:
-    assert top1_accuracy(torch.zeros(3), torch.zeros(3)) == 0.0
+def test_there_is_no_accuracy_where_outputs_are_no_scores() -> None:
+    assert top1_accuracy(torch.zeros(3), torch.zeros(3)) is None
     assert top1_accuracy(torch.eye(3), torch.tensor([0, 1, 1])) == pytest.approx(2 / 3)
 
 

@@ -15,7 +15,7 @@ SIDE = PyTorch()
 def test_what_a_script_has_changed_in_an_optimizers_groups_is_carried() -> None:
     first, second = _adapter("decaying"), _adapter("decaying")
     step(first, SIDE.batch(1))
-    first.optimizer.param_groups[0]["weight_decay"] = 0.01
+    first.optimizers.param_groups[0]["weight_decay"] = 0.01
     carry(first, second)
     for adapter in (first, second):
         step(adapter, SIDE.batch(2))
