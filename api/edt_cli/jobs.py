@@ -1,4 +1,4 @@
-"""Commands for jobs: submit, ls, get, logs, stop, rm, result."""
+"""Commands for jobs: submit, ls, get, stop, rm, result."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from edt_api.schemas.jobs import Exec, ExecState, Job, JobPage, LogFilePage
+from edt_api.schemas.jobs import Exec, ExecState, Job, JobPage
 from edt_cli import metrics, output
 from edt_cli.errors import CannotStart, CliError, Refused
-from edt_cli.follow import ALL, STREAMS, Log, follow, other_ranks, streams
+from edt_cli.follow import follow
 from edt_cli.output import Format, FormatOption
 from edt_cli.pack import pack
 from edt_cli.session import EXECS, OURS, Session, session
 
-_JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, edt-7.")]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, edt-7.")]
 _GOING_ON = ",".join(state for state in ExecState if not state.over)
 
 
@@ -165,7 +165,7 @@ def _nothing(api: Session, everything: bool) -> str:
     return f"No job runs or waits{f'; {over} are over: edt ls --all' if over else ''}."
 
 
-def get(context: typer.Context, job_id: _JobArgument, form: FormatOption = Format.TABLE) -> None:
+def get(context: typer.Context, job_id: JobArgument, form: FormatOption = Format.TABLE) -> None:
     """Show one job: what it holds, how far it is, why it waits, how it ended."""
     with session(context.obj) as api:
         job = api.one(Job, f"{OURS}/jobs/{job_id}")
@@ -211,53 +211,6 @@ def _slots(job: Job) -> str:
     if job.processes is None:
         return f"{job.slots} of at most {job.max_workers}, {job.workers} training"
     return f"{job.slots}/{job.max_workers}" + ("" if job.slots else ", all at once or none")
-
-
-def logs(
-    context: typer.Context,
-    job_id: _JobArgument,
-    follow_it: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until it is over; end with its status.")
-    ] = False,
-    stream: Annotated[
-        str,
-        typer.Option(
-            "--stream",
-            metavar="STREAM",
-            help="elog: the loggers' lines; out, err: the script's; all three; or one that --list names.",
-        ),
-    ] = ALL,
-    rank: Annotated[
-        int | None, typer.Option("--rank", min=0, help="What this process of a gang writes; without it, rank 0's.")
-    ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Name the streams that there are.")] = False,
-) -> None:
-    """Show a job's log. Of all three, --follow shows the progress instead of the loggers' line of each step."""
-    wanted = streams(stream, rank)
-    with session(context.obj) as api:
-        if listed:
-            files = api.items(LogFilePage, f"{OURS}/jobs/{job_id}/logs")
-            rows = [(file.stream, output.size(file.bytes)) for file in files]
-            output.table(("STREAM", "SIZE"), rows, f"Nothing has been written for {job_id} yet.")
-            return
-        if rank is not None:
-            _check_rank(api.one(Job, f"{OURS}/jobs/{job_id}"), rank)
-        if follow_it:
-            raise typer.Exit(follow(api, job_id, wanted))
-        Log(api, job_id, wanted).show()
-        if set(wanted) <= set(STREAMS) and (others := other_ranks(api.one(Job, f"{OURS}/jobs/{job_id}"))):
-            typer.echo(others, err=True)
-
-
-def _check_rank(job: Job, rank: int) -> None:
-    """Raise ``CannotStart`` if the job has no process of this rank."""
-    if job.processes is None:
-        raise CannotStart(
-            f"--rank {rank}: {job.id} is elastic and has no ranks; `edt logs {job.id} --list` names its streams"
-        )
-    if rank >= job.processes:
-        has = f"the ranks 0 to {job.processes - 1}" if job.processes > 1 else "rank 0 alone"
-        raise CannotStart(f"--rank {rank}: {job.id} has {has}")
 
 
 def stop(context: typer.Context, jobs: Annotated[list[str], typer.Argument(metavar="JOB…")]) -> None:
@@ -332,7 +285,7 @@ def _for_each(context: typer.Context, jobs: Sequence[str], one: Callable[[Sessio
 
 def result(
     context: typer.Context,
-    job_id: _JobArgument,
+    job_id: JobArgument,
     to: Annotated[Path | None, typer.Option("--to", help="File or folder; default <job>-result.zip here.")] = None,
 ) -> None:
     """Fetch what the job saved (its model folder) as a zip."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edt_cli import cluster, doctor, emulate, frameworks, jobs, login, tokens
+from edt_cli import cluster, doctor, emulate, events, frameworks, jobs, login, logs, tokens
 from edt_cli.errors import CliError
 from edt_cli.up import command as up
 
@@ -35,7 +35,8 @@ app.command("doctor")(doctor.doctor)
 app.command("submit")(jobs.submit)
 app.command("ls")(jobs.ls)
 app.command("get")(jobs.get)
-app.command("logs")(jobs.logs)
+app.command("logs")(logs.logs)
+app.command("events")(events.events)
 app.command("stop")(jobs.stop)
 app.command("rm")(jobs.rm)
 app.command("result")(jobs.result)

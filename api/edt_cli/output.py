@@ -36,6 +36,9 @@ _CUT = frozenset({"NAME", "OWNER", "METRIC"})
 whole.
 """
 
+_SENTENCES = frozenset({"WHAT", "WHY"})
+"""Columns of sentences, which a narrow terminal shows on several lines."""
+
 
 class Format(enum.StrEnum):
     """The form in which an answer is written."""
@@ -91,7 +94,7 @@ def table(
     beside = remarks is not None and not narrow()
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        made.add_column(column, no_wrap=column != "WHAT", overflow="ellipsis" if column in _CUT else "fold")
+        made.add_column(column, no_wrap=column not in _SENTENCES, overflow="ellipsis" if column in _CUT else "fold")
     if beside:
         made.add_column("MESSAGE", overflow="fold")
     for row, remark in zip(rows, remarks or [""] * len(rows), strict=True):

@@ -86,22 +86,57 @@ class TestFollowing:
         assert job not in good(platform, "ls").stdout
         assert "KILLED" in good(platform, "ls", "--all").stdout
 
-    def test_a_training_is_followed_by_its_progress_and_resizes_and_not_by_a_line_a_step(self, platform):
+    def test_a_training_is_followed_by_its_log_and_resizes_and_not_by_a_line_a_step(self, platform):
         done = platform.cli("submit", "elastic.py", "-n", "2", "-f")
         assert done.returncode == 0, done.stderr
         lines = done.stdout.splitlines()
         assert "the script's own line" in lines
-        assert "Train," not in done.stdout and "Test," in done.stdout
-        assert "tag train_" not in done.stdout and "END TRAINING: completed" in done.stdout
-        progress = next(line for line in lines if line.startswith("epoch 2/2  step 16/16"))
-        assert "worker" in progress and "loss" in progress
+        assert "Train," not in done.stdout and "tag train_" not in done.stdout and "tag test_" not in done.stdout
+        assert "END TRAINING: completed" in done.stdout
+        told = [line[10:] for line in lines if line[2:3] == ":"]
+        assert told[0] == "started: 2 epochs, 16 steps of 8 samples · attempt 1"
+        assert any(line.startswith("epoch 2/2 · step 16/16 · loss") and "val_loss" in line for line in told)
+        assert told[-1].startswith("done: 2 epochs, 16 steps in ")
+        assert (done.stdout + done.stderr).count("eplicas were ") == 1, "a note is shown once"
         assert "0 → 1 slots: first attempt" in done.stderr
         job = done.stderr.split()[0]
+        shown = good(platform, "logs", job).stdout.splitlines()
+        assert shown.index("the script's own line") > shown.index(next(line for line in shown if "done: " in line))
         assert good(platform, "logs", job, "--stream", "elog").stdout.count("Train,") == 16
+        assert "note: " in good(platform, "logs", job, "--stream", "training").stdout
+
+    def test_what_each_process_printed_is_shown_by_its_number(self, platform):
+        job = good(platform, "submit", "elastic.py", "-n", "2").stdout.strip()
+        platform.wait(job, "FINISHED")
         listed = good(platform, "logs", job, "--list").stdout.split()
-        engines = next(name for name in listed if name.startswith("engine-") and name.endswith(".out"))
-        assert "the script's own line" in good(platform, "logs", job, "--stream", engines).stdout
+        numbers = [name[7:-4] for name in listed if name.startswith("engine-") and name.endswith(".out")]
+        for words in ((), ("-f",)):
+            shown = good(platform, "logs", job, "--engine", numbers[0], *words).stdout
+            assert "the script's own line" in shown and "allreduce" in shown
+            driver = good(platform, "logs", job, "--driver", *words).stdout
+            assert "the script's own line" in driver and driver.count("tag train_loss") == 16
+        assert good(platform, "logs", job, "--stream", f"engine-{numbers[0]}.out").stdout == shown
+        wrong = platform.cli("logs", job, "--engine", "4711")
+        assert wrong.returncode == 2 and f"{job} has had engine" in wrong.stderr and numbers[-1] in wrong.stderr
+        assert platform.cli("logs", job, "--engine", numbers[0], "--driver").returncode == 2
         assert platform.cli("logs", job, "--stream", "engine").returncode == 2
+
+    def test_events_are_the_history_of_a_job_with_the_causes_of_its_sizes(self, platform):
+        job = good(platform, "submit", "elastic.py", "-n", "2").stdout.strip()
+        followed = platform.cli("events", job, "-f")
+        assert followed.returncode == 0, followed.stderr
+        shown = good(platform, "events", job).stdout.splitlines()
+        assert shown[0].split() == ["TIME", "EVENT", "WHY"]
+        told = [line[10:].split(maxsplit=1) for line in shown[1:]]
+        assert told[0] == ["SUBMITTED"] and told[-1] == ["FINISHED"]
+        assert any(line[10:].startswith("0 → 1 slots") and "first attempt" in line for line in shown)
+        for line in followed.stdout.splitlines():
+            assert line.split()[1] in " ".join(shown) or "worker" in line
+        history = json.loads(good(platform, "events", job, "-o", "json").stdout)
+        assert [each["seq"] for each in history] == list(range(1, len(history) + 1))
+        [start] = [each for each in history if each["kind"] == "resize" and each["data"]["from"] == 0]
+        assert start["resize"]["cause"] == "submit" and start["resize"]["to_slots"] == 1
+        assert platform.cli("events", "edt-4711").returncode == 1
 
     def test_a_plain_loop_that_could_not_use_its_slots_says_so(self, platform):
         done = platform.cli("submit", "good.py", "-n", "2", "-f")

@@ -6,6 +6,8 @@
     errlog         the script's standard error, with its traceback; if nothing is there, why the job ended
     outerrlog      the ELog lines, then the script's standard output, then errlog; of a gang, only the last two
 
+WMLA knows no other; beside these, the log that people read is ``log/training.log``.
+
 The script's output and errors are those of the driver. A gang has no driver: there they are those of rank 0.
 
 A log may have gigabytes, so it is streamed, up to the length that it had when it was requested. The last lines of a
@@ -36,13 +38,19 @@ _CHUNK = 64 * 1024
 class Stream(enum.StrEnum):
     """One file of a job's log. Each file only grows until it is rotated at its size limit."""
 
+    TRAINING = "training"  # the course of the training, for people
     ELOG = "elog"  # the loggers' lines
     OUT = "out"  # the script's standard output
     ERR = "err"  # the script's standard error
 
 
-_FILES = {Stream.ELOG: "stdout", Stream.OUT: "driver.out", Stream.ERR: "driver.err"}
-_OF_RANK_0 = {Stream.ELOG: "stdout", Stream.OUT: "rank-0.out", Stream.ERR: "rank-0.err"}
+_FILES = {
+    Stream.TRAINING: "training.log",
+    Stream.ELOG: "stdout",
+    Stream.OUT: "driver.out",
+    Stream.ERR: "driver.err",
+}
+_OF_RANK_0 = {**_FILES, Stream.OUT: "rank-0.out", Stream.ERR: "rank-0.err"}
 """The same of a gang."""
 _PROCESS = re.compile(r"(engine|rank)-(0|[1-9][0-9]{0,17})\.(out|err)")
 """Files of an engine, or of a gang's process. Their names are also the names of their streams."""
