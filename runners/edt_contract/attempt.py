@@ -32,9 +32,10 @@ FENCE_FILE = "fence"
 scheduler writes it. A supervisor with a lower fence ends itself, and an engine with a lower fence writes no checkpoint.
 The file is needed because messages may not reach every process that can write to the shared storage."""
 
-PROTOCOL, GANG_PROTOCOL = 2, 3
-"""Versions of the attempt spec: of elastic jobs and of gangs. A number grows when an older reader would act wrongly on
-a new spec. A runner that knows no gangs reads only the first."""
+PROTOCOL, GANG_PROTOCOL, LIFE_PROTOCOL = 2, 3, 4
+"""Versions of the attempt spec: of elastic jobs, of gangs, and of elastic jobs that begin from another job's checkpoint
+or have another number of epochs than their script says. A number grows when an older reader would act wrongly on a new
+spec. A runner that knows no gangs reads only the first."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,14 @@ class AttemptSpec:
     refuses a job with an image."""
     gang: Gang | None = None
     """The gang that the attempt runs; None: an elastic job. ``max_engines`` of a gang is its number of slots."""
+    epochs: int = 0
+    """The epochs that the training has in all, whatever the script says (``edt extend``); 0: those of the script."""
+    begin_from: str = ""
+    """Exec id of the job from whose checkpoint the training begins while it has none of its own; "": from none."""
+    begin_dir: str = ""
+    """Folder with a copy of that checkpoint, below the job's own folder."""
     protocol: int = PROTOCOL
-    """Version of this spec: GANG_PROTOCOL if ``gang`` is set."""
+    """Version of this spec: GANG_PROTOCOL if ``gang`` is set, LIFE_PROTOCOL if ``epochs`` or ``begin_from`` is."""
 
     @classmethod
     def from_json_object(cls, data: Mapping[str, Any]) -> AttemptSpec:
@@ -106,8 +113,8 @@ class AttemptSpec:
         Raises:
             ContractError: the spec has another protocol number, or a field is missing or of the wrong type.
         """
-        if data.get("protocol", PROTOCOL) not in (PROTOCOL, GANG_PROTOCOL):
-            raise ContractError(f"spec of protocol {data.get('protocol')}, this runner reads up to {GANG_PROTOCOL}")
+        if data.get("protocol", PROTOCOL) not in (PROTOCOL, GANG_PROTOCOL, LIFE_PROTOCOL):
+            raise ContractError(f"spec of protocol {data.get('protocol')}, this runner reads up to {LIFE_PROTOCOL}")
         return from_json_object(cls, data)
 
 

@@ -14,21 +14,28 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from edt_contract.attempt import AttemptSpec
+from edt_contract.checkpoints import Checkpoint
 from edt_contract.crash_points import CrashPoint, crash_point
-from edt_contract.encoding import from_json_object
 from edt_runner import environment
-from edt_runner.checkpoints import checkpoint
+from edt_runner.checkpoints import checkpoint, resume
 from edt_runner.checkpoints.snapshot import read_state
 from edt_runner.checkpoints.user_files import sweep
 from edt_runner.comm.process_groups import GlooGroup, GlooPlane
 from edt_runner.driver_log import DriverLog, Observer
 from edt_runner.engine.checksum_sender import NEVER
-from edt_runner.errors import PeerLost, RunnerError, StateMismatch, Suspended, TrainingFailed
+from edt_runner.errors import (
+    CheckpointError,
+    PeerLost,
+    RunnerError,
+    StateMismatch,
+    Suspended,
+    TrainingFailed,
+    UsageError,
+)
 from edt_runner.protocol.channel import Channel, connect
 from edt_runner.protocol.data import ReplicaHistory, TrainingDefinition
 from edt_runner.protocol.engine_messages import ReplicasChanged
@@ -57,8 +64,6 @@ _ANSWER_SECONDS = 0.5
 once."""
 _SHUT_AGAIN_SECONDS = 0.02
 _END_SECONDS = 2.0
-_DEFAULTS: Mapping[str, Any] = {"user_callback": [], "step_samples": 0, "shuffled": True, "batch_scaling": "fixed"}
-"""Values of fields that a checkpoint of an earlier release does not contain."""
 _ENDS_A_TRANSFER = SendStateToEngine | ReceiveStateFromEngine | ScriptFailed | TrainingSuspended
 
 
@@ -132,6 +137,7 @@ class Driver:
                         crash_point(CrashPoint.DRIVER_RELEASED)
                         self._log.finished()
                         sweep(model_dir(self._spec.result_dir))  # all engines that wrote to the folder are gone
+                        checkpoint.keep_newest(Path(self._spec.checkpoint_dir))
                         return
                 self._channel.close()
                 if not answered:
@@ -266,26 +272,54 @@ class Driver:
         return False
 
     def _resume(self) -> None:
-        """Load the newest complete checkpoint if it belongs to this training. Otherwise move the checkpoints aside."""
+        """Load the newest complete checkpoint if it belongs to this training. Otherwise move the checkpoints aside. A
+        job without a checkpoint of its own may begin from one of another job.
+
+        Raises:
+            UsageError: the state of the other job does not fit this script, or the job was given too few epochs.
+            CheckpointError: the copy of the other job's checkpoint is not whole.
+        """
+        facts = self._training.identity(self._spec.arguments)
+        identity = resume.identity(facts, self._adapter.export_state())
         folder = Path(self._spec.checkpoint_dir)
-        found = checkpoint.newest(folder, note=lambda text: print(text, file=sys.stderr))
+        found = checkpoint.newest(folder, note=_tell)
+        if found is not None and self._spec.epochs and found.offset > self._training.schedule.length:
+            # it was given fewer epochs while it trained: it goes back to the end of the last of them
+            found = checkpoint.newest(folder, most=self._training.schedule.length, note=_tell) or found
+            checkpoint.forget_after(folder, found.offset)
+        if found is not None:
+            different = resume.difference(identity, found.manifest["identity"], extended=bool(self._spec.epochs))
+            if different:
+                aside = checkpoint.set_aside(folder)
+                _tell(f"Starting anew: {different}. The old checkpoints are in {aside}.")
+                return
+            self._take(found, resume.from_own(found, identity, self._training.schedule))
+        elif self._spec.begin_from:
+            self._begin_from_another(identity)
+
+    def _begin_from_another(self, identity: Mapping[str, Any]) -> None:
+        other = self._spec.begin_from
+        found = checkpoint.newest(Path(self._spec.begin_dir), note=_tell)
         if found is None:
-            return
-        manifest = found.manifest
-        difference = _difference(self._training.identity(self._spec.arguments), manifest["identity"])
-        if difference:
-            aside = checkpoint.set_aside(folder)
-            print(f"Starting anew: {difference}. The old checkpoints are in {aside}.", file=sys.stderr)
-            return
-        read_state(found.state_file, self._adapter, manifest["meta"])
-        # the field of an earlier release; its ``threads`` were those that the agent assigned, not those in use
-        before = {"CPU capability": manifest.get("cpu_capability")}
-        computing = manifest.get("computing") or {name: value for name, value in before.items() if value is not None}
-        known = from_json_object(ReplicaHistory, manifest.get("replicas") or {})
-        self._history, self._resumed_at = replace(known, computing=computing), found.offset
-        self._state_at = {"offset": found.offset, "metric_sums": manifest["metric_sums"]}
-        schedule = self._training.schedule
-        print(f"Resuming from step {schedule.steps_before(found.offset)} of {schedule.steps}.", file=sys.stderr)
+            raise CheckpointError(f"--resume-from {other}: the copy of its checkpoint is gone or damaged")
+        start = resume.from_another(other, found, identity, self._training.schedule)
+        try:
+            self._take(found, start)
+        except StateMismatch as error:
+            raise UsageError(f"--resume-from {other}: its state does not fit this script: {error}") from None
+        if found.manifest["identity"].get("parameters") != identity["parameters"]:
+            raise UsageError(
+                f"--resume-from {other}: its parameters are in another order than those of this script, so the "
+                "optimizer's state would be given to the wrong ones"
+            )
+
+    def _take(self, found: Checkpoint, start: resume.Start) -> None:
+        read_state(found.state_file, self._adapter, start.meta, start.edit)
+        self._history = start.history
+        self._resumed_at = start.offset if start.resumed else None
+        self._state_at = {"offset": start.offset, "metric_sums": start.metric_sums}
+        for note in start.notes:
+            _tell(note)
 
     def _send_state(self, number: int, message: SendStateToEngine) -> None:
         """Send the state to the first engine. If the engine dies during the transfer, the coordinator will name
@@ -331,14 +365,8 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def _difference(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
-    """Return why a checkpoint does not belong to this training; empty: it does. ``now`` is the identity of this
-    training, and ``then`` that of the checkpoint."""
-    for name, value in now.items():
-        before = then.get(name, _DEFAULTS.get(name))
-        if before != value:
-            return f"the checkpoint is of another training ({name} was {before}, is {value})"
-    return ""
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def describe_replicas(history: ReplicaHistory, *, wanted: bool) -> str:

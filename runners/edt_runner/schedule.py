@@ -116,7 +116,7 @@ class Schedule:
     @cached_property
     def length(self) -> int:
         """The offset at which the training is over."""
-        return self._offset_of(self.epochs)
+        return self.offset_of(self.epochs)
 
     def at(self, offset: int, width: int = 1) -> Step:
         """Return the step at ``offset``.
@@ -132,7 +132,7 @@ class Schedule:
         if not 0 <= offset < self.length:
             raise IndexError(f"offset {offset} outside 0..{self.length - 1}")
         epoch = self._epoch_of(offset)
-        within = offset - self._offset_of(epoch)
+        within = offset - self.offset_of(epoch)
         trains = within < self.steps_per_epoch
         end = self.steps_per_epoch if trains else self._length_of(epoch)
         advance = min(width, end - within) if self.follows_engines else 1
@@ -241,14 +241,15 @@ class Schedule:
         return index * self.global_batch
 
     def _length_of(self, epoch: int) -> int:
-        return self._offset_of(epoch + 1) - self._offset_of(epoch)
+        return self.offset_of(epoch + 1) - self.offset_of(epoch)
 
-    def _offset_of(self, epoch: int) -> int:
+    def offset_of(self, epoch: int) -> int:
+        """Return the offset at which an epoch begins. 0-based; ``epochs`` for the end of the training."""
         validations = epoch // self.validation_freq if self.test_samples and self.validation_freq else 0
         return epoch * self.steps_per_epoch + validations * self.validation_steps
 
     def _epoch_of(self, offset: int) -> int:
-        return bisect_right(range(self.epochs), offset, key=self._offset_of) - 1
+        return bisect_right(range(self.epochs), offset, key=self.offset_of) - 1
 
 
 @dataclass(frozen=True)

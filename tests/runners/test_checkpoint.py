@@ -342,7 +342,7 @@ def test_what_another_engine_puts_in_place_after_one_has_looked_stays_there(
         assert load(tmp_path) == 1  # else it would be lost if this engine were killed now
         path.write_bytes(state(1))
 
-    monkeypatch.setattr(checkpoint, "_is_whole", not_yet)
+    monkeypatch.setattr(checkpoint, "is_whole", not_yet)
     checkpoint.write(tmp_path, 1, _FACTS, write_state, who="5")
     assert load(tmp_path) == 1 and names(tmp_path) == ["at-0000000001", "latest"]
 

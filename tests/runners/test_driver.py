@@ -11,6 +11,7 @@ import pytest
 
 from edt_contract.encoding import to_json_object
 from edt_runner import driver
+from edt_runner.adapter import State
 from edt_runner.checkpoints import checkpoint
 from edt_runner.driver import Driver
 from edt_runner.protocol.data import ReplicaHistory
@@ -18,14 +19,14 @@ from edt_runner.protocol.data import ReplicaHistory
 
 def resumed(monkeypatch: pytest.MonkeyPatch, folder: Path, **manifest: Any) -> Driver:
     """A driver that has found a checkpoint of offset 8 with this manifest."""
-    whole = {"fence": 1, "identity": {}, "meta": {}, "metric_sums": {}, "threads": 4, **manifest}
+    whole = {"fence": 1, "identity": {"epochs": 1}, "meta": {}, "metric_sums": {}, "threads": 4, **manifest}
     checkpoint.write(folder, 8, whole, lambda path: path.write_bytes(b"state") and None)
     monkeypatch.setattr(driver, "read_state", lambda *given: None)
     own = object.__new__(Driver)
-    schedule = SimpleNamespace(steps_before=lambda offset: offset, steps=10)
-    own._training = cast(Any, SimpleNamespace(identity=lambda arguments: {}, schedule=schedule))
-    own._spec = cast(Any, SimpleNamespace(checkpoint_dir=str(folder), arguments=[]))
-    own._adapter, own._history = cast(Any, None), ReplicaHistory()
+    schedule = SimpleNamespace(steps_before=lambda offset: offset, steps=10, length=10)
+    own._training = cast(Any, SimpleNamespace(identity=lambda arguments: {"epochs": 1}, schedule=schedule))
+    own._spec = cast(Any, SimpleNamespace(checkpoint_dir=str(folder), arguments=[], epochs=0))
+    own._adapter, own._history = cast(Any, SimpleNamespace(export_state=lambda: State({}, {}))), ReplicaHistory()
     own._resume()
     return own
 

@@ -12,46 +12,37 @@ and an attempt with a fence that is no longer valid writes nothing. Nothing is e
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edt_contract.attempt import FENCE_FILE
+from edt_contract.checkpoints import (
+    FORMAT,
+    MANIFEST,
+    OWN_DIGEST,
+    STATE,
+    digest,
+    digest_of,
+    every,
+    is_whole,
+    name_of,
+    newest,
+)
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.durable import MAY_PASS, NO_ROOM, free_bytes, sync, write_whole
 from edt_runner.errors import CheckpointError
 
-FORMAT = 3
-"""Format of the manifests that are written. Manifests of format 2 can be read, too."""
-_NAMES_OF_FORMAT_2 = {"tick": "offset", "logical_workers": "micro_batches", "tally": "metric_sums"}
-"""Keys of a manifest of format 2, and what they are called now."""
+__all__ = ["KEEP", "forget_after", "keep_newest", "newest", "set_aside", "write"]
+
 KEEP = 3
 """How many of the newest checkpoints are kept."""
-_STATE, _MANIFEST, _LATEST, _OWN_DIGEST = "state.safetensors", "manifest.json", "latest", "sha256"
-_NAME = re.compile(r"at-(\d{10})")
+_LATEST = "latest"
 _DRAFT = re.compile(r"\.at-(\d{10})\.(\d+)-.*\.tmp")
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A checkpoint whose digests match."""
-
-    path: Path
-    offset: int
-    """How far the training is in its schedule."""
-    manifest: Mapping[str, Any]
-    """What was written with the state: fence, identity of the training, metadata of the tensors, sums of the epoch."""
-
-    @property
-    def state_file(self) -> Path:
-        """The tensors, in safetensors format."""
-        return self.path / _STATE
 
 
 def write(
@@ -84,10 +75,10 @@ def write(
         CheckpointError: a newer attempt has shut out this one.
         OSError: the disk did not take the checkpoint; its draft is removed.
     """
-    fence, place = int(manifest["fence"]), folder / _name(offset)
+    fence, place = int(manifest["fence"]), folder / name_of(offset)
     _refuse_if_shut_out(folder, fence)
     was_there = place.exists()
-    if _is_whole(place):
+    if is_whole(place):
         sync(folder)  # an earlier sync of the checkpoint's name may have failed
     else:
         folder.mkdir(parents=True, exist_ok=True)
@@ -116,7 +107,7 @@ def _leave_only_the_newest(folder: Path, equal_at: int | None) -> bool:
         return False
     equal = newest(folder, most=equal_at) if equal_at is not None else None
     stay = {kept.path, equal.path if equal is not None else kept.path}
-    others = [path for path in _all(folder) if path not in stay]
+    others = [path for path in every(folder) if path not in stay]
     if not others or (free_bytes(folder) or 0) + sum(map(_size, others)) < _size(kept.path):
         return False
     for path in others:
@@ -136,12 +127,12 @@ def _write(place: Path, manifest: Mapping[str, Any], write_state: Callable[[Path
     draft = folder / f".{place.name}.{fence}-{who or os.getpid()}.tmp"
     draft.mkdir()
     try:
-        digest = write_state(draft / _STATE)
-        sync(draft / _STATE)
-        size = (draft / _STATE).stat().st_size
-        whole = {**manifest, "files": {_STATE: {"sha256": digest or _digest(draft / _STATE), "bytes": size}}}
-        (draft / _MANIFEST).write_text(json.dumps({**whole, _OWN_DIGEST: _digest_of(whole)}, indent=1))
-        sync(draft / _MANIFEST)
+        known = write_state(draft / STATE)
+        sync(draft / STATE)
+        size = (draft / STATE).stat().st_size
+        whole = {**manifest, "files": {STATE: {"sha256": known or digest(draft / STATE), "bytes": size}}}
+        (draft / MANIFEST).write_text(json.dumps({**whole, OWN_DIGEST: digest_of(whole)}, indent=1))
+        sync(draft / MANIFEST)
         sync(draft)
         crash_point(CrashPoint.ENGINE_CHECKPOINT, at=offset, who=who)
         _refuse_if_shut_out(folder, fence)
@@ -154,37 +145,23 @@ def _write(place: Path, manifest: Mapping[str, Any], write_state: Callable[[Path
     sync(folder)
 
 
-def newest(
-    folder: Path, *, most: int | None = None, note: Callable[[str], None] = lambda text: None
-) -> Checkpoint | None:
-    """Find the whole checkpoint of the highest offset.
-
-    Args:
-        folder: the folder of the job's checkpoints.
-        most: the highest offset that is wanted; None: any.
-        note: called with a sentence about each checkpoint that is not whole.
-
-    Returns:
-        The checkpoint, or None if there is none.
-    """
-    if not folder.is_dir():
-        return None
-    for path in reversed(_all(folder)):
-        if most is not None and path.name > _name(most):
-            continue
-        try:
-            return _verify(path)
-        except CheckpointError as error:
-            note(f"checkpoint {path.name} is passed over: {error}")
-    return None
-
-
 def forget_after(folder: Path, offset: int) -> None:
     """Remove the checkpoints of later offsets. The training goes back to ``offset`` and will reach those again."""
-    for path in _all(folder):
-        if path.name > _name(offset):
+    for path in every(folder):
+        if path.name > name_of(offset):
             shutil.rmtree(path, ignore_errors=True)
-    _point_to(folder, _name(offset))
+    _point_to(folder, name_of(offset))
+
+
+def keep_newest(folder: Path) -> None:
+    """Remove all checkpoints but the newest whole one, because the training is over. That one stays with its results:
+    another job may begin from it."""
+    kept = newest(folder)
+    if kept is None:
+        return
+    for path in every(folder):
+        if path != kept.path:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def set_aside(folder: Path) -> Path:
@@ -199,33 +176,10 @@ def set_aside(folder: Path) -> Path:
     while (place := folder.with_name(f"{folder.name}.{number}")).exists():
         number += 1
     place.mkdir()
-    for path in (*_all(folder), folder / _LATEST):
+    for path in (*every(folder), folder / _LATEST):
         if path.exists():
             path.rename(place / path.name)
     return place
-
-
-def _verify(path: Path) -> Checkpoint:
-    try:
-        manifest = json.loads((path / _MANIFEST).read_text())
-        if manifest["format"] not in (FORMAT, 2):
-            raise CheckpointError(f"format {manifest['format']}, this release reads 2 and {FORMAT}")
-        if manifest.pop(_OWN_DIGEST) != _digest_of(manifest):
-            raise CheckpointError(f"{_MANIFEST} is not what was written")
-        if manifest["format"] == 2:
-            manifest = _of_format_2(manifest)
-        for name, facts in manifest["files"].items():
-            if (path / name).stat().st_size != facts["bytes"] or _digest(path / name) != facts["sha256"]:
-                raise CheckpointError(f"{name} is not what was written")
-        return Checkpoint(path, int(manifest["offset"]), manifest)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"unreadable ({error})") from None
-
-
-def _of_format_2(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest of an earlier release, with the present names of its keys."""
-    identity = {_NAMES_OF_FORMAT_2.get(name, name): value for name, value in manifest["identity"].items()}
-    return {_NAMES_OF_FORMAT_2.get(name, name): value for name, value in manifest.items()} | {"identity": identity}
 
 
 def _refuse_if_shut_out(folder: Path, fence: int) -> None:
@@ -258,36 +212,10 @@ def _clear_drafts(folder: Path, offset: int, fence: int) -> None:
 def _prune(folder: Path, offset: int, equal_at: int | None) -> None:
     """Remove old checkpoints. The newest ``KEEP`` whole ones stay, and the newest whole one up to ``equal_at``. The one
     of ``offset`` always stays: it was just written and is known to be whole."""
-    found = _all(folder)
-    whole = [path for path in found if path.name <= _name(offset) or _is_whole(path)]  # do not count torn ones
-    equal = [path for path in whole if equal_at is not None and path.name <= _name(equal_at)]
+    found = every(folder)
+    whole = [path for path in found if path.name <= name_of(offset) or is_whole(path)]  # do not count torn ones
+    equal = [path for path in whole if equal_at is not None and path.name <= name_of(equal_at)]
     kept = {*whole[-KEEP:], *equal[-1:]}
     for path in found:
-        if path not in kept and path.name != _name(offset):
+        if path not in kept and path.name != name_of(offset):
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_whole(path: Path) -> bool:
-    try:
-        _verify(path)
-    except CheckpointError:
-        return False
-    return True
-
-
-def _all(folder: Path) -> list[Path]:
-    """All checkpoints in ascending order of offset, whole or not."""
-    return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
-
-
-def _name(offset: int) -> str:
-    return f"at-{offset:010d}"
-
-
-def _digest_of(manifest: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -264,20 +264,26 @@ def write_state(path: Path, state: State) -> str:
     return digest.hexdigest()
 
 
-def read_state(path: Path, adapter: Adapter, meta: Mapping[str, Any]) -> None:
+def read_state(
+    path: Path,
+    adapter: Adapter,
+    meta: Mapping[str, Any],
+    edit: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda tensors: tensors,
+) -> None:
     """Fill ``adapter`` with a state from disk.
 
     Args:
         path: a file that ``write_state`` has written.
         adapter: receives the state.
         meta: ``State.meta`` of that state.
+        edit: is given the tensors by name, and returns those that are taken.
 
     Raises:
         StateMismatch: the model or optimizer of this process is made differently.
     """
     from safetensors.torch import load_file
 
-    tensors = load_file(path)
+    tensors = edit(load_file(path))
     shapes = {name: [str(t.dtype).removeprefix("torch."), list(t.shape)] for name, t in tensors.items()}
     for name, place in adapter.begin_import(meta, shapes).items():
         with torch.no_grad():

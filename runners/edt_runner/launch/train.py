@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -41,12 +42,15 @@ INTERRUPTED = 130
 """Exit status after Ctrl-C, as in shells."""
 
 
-def train(request: TrainRequest, name: str = "train()") -> None:
+def train(request: TrainRequest, name: str = "train()") -> Training:
     """Train. The call returns in the driver only.
 
     Args:
         request: what the user asks for.
         name: the name of the user's call, for messages.
+
+    Returns:
+        The training that is over, with its data.
 
     Raises:
         UsageError: this process has trained before, or the request does not fit its data. Without a platform also: the
@@ -60,17 +64,30 @@ def train(request: TrainRequest, name: str = "train()") -> None:
     claim(name)
     process = context.current()
     if process is None:
-        _train_here(request)
-        return
+        return _train_here(request)
+    request = extended(request)
     training = Training(request, process.spec.max_engines, seed_of(request, process))
     if process.role == "engine":
         main.live(main.prepared(training, process))  # does not return
     Driver(training, process.spec, process.coordinator, lines=DriverLines()).run()
+    return training
+
+
+def extended(request: TrainRequest) -> TrainRequest:
+    """Return ``request`` with the number of epochs that ``edt extend`` gave the job, if it did."""
+    process = context.current()
+    epochs = process.spec.epochs if process is not None else 0
+    if epochs in (0, request.epochs):
+        return request
+    note = f"The training has {epochs} epochs in all, as edt extend asked for; the script says {request.epochs}."
+    return replace(request, epochs=epochs, notes=(*request.notes, note))
 
 
 def trained_files() -> Path | None:
     """Return the folder with the files of the model that this process has trained; None: it has not trained."""
-    return model_dir(str(_result_dir())).parent if context.training else None
+    process = context.current()
+    result = process.spec.result_dir if process is not None else str(_result_dir())
+    return model_dir(result).parent if context.training else None
 
 
 def claim(name: str) -> None:
@@ -90,7 +107,7 @@ def claim(name: str) -> None:
     context.training = name
 
 
-def _train_here(request: TrainRequest) -> None:
+def _train_here(request: TrainRequest) -> Training:
     """Train on this machine's slots. Returns when the user's model has the trained weights."""
     devices = devices_here(request.trainable.framework)
     training = Training(request, len(devices), seed_of(request, None))
@@ -116,6 +133,7 @@ def _train_here(request: TrainRequest) -> None:
             finally:
                 slots.stop()
         shutil.rmtree(spec.checkpoint_dir, ignore_errors=True)  # the next run of the script is another training
+    return training
 
 
 def _drive(driver: Driver, supervisor: SupervisorClient) -> None:
