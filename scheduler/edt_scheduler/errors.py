@@ -15,10 +15,13 @@
     │   ├── NodeInUse
     │   ├── IllegalTransition
     │   ├── AlreadyLeading
+    │   ├── JobOver
+    │   ├── NotNow
     │   ├── KeyReused
     │   └── CursorTooOld
     ├── Invalid
     │   ├── SubmissionInvalid
+    │   ├── EpochsInvalid
     │   ├── UserInvalid
     │   ├── TokenInvalid
     │   ├── NodeInvalid
@@ -165,6 +168,20 @@ class IllegalTransition(Conflict):
         super().__init__(f"a job in state {before} cannot become {after}")
 
 
+class JobOver(Conflict):
+    """The job is over, so that what was asked of it cannot be done any more."""
+
+    def __init__(self, exec_id: str, state: str, what: str) -> None:
+        super().__init__(f"{exec_id} is over ({state}): {what}")
+
+
+class NotNow(Conflict):
+    """The job is not over, but what was asked of it does not fit what it does now."""
+
+    def __init__(self, exec_id: str, why: str) -> None:
+        super().__init__(f"{exec_id} {why}")
+
+
 class AlreadyLeading(Conflict):
     """Another scheduler already decides for the same home or database."""
 
@@ -204,6 +221,10 @@ class Invalid(SchedulerError):
 
 class SubmissionInvalid(Invalid):
     """The job is not accepted as it was submitted."""
+
+
+class EpochsInvalid(Invalid):
+    """The job cannot have so many epochs."""
 
 
 class UserInvalid(Invalid):

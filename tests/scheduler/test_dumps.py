@@ -48,7 +48,7 @@ KINDS: Mapping[tuple[str, str], frozenset[str]] = {
     ("attempts", "kind"): frozenset(ExitKind) - {ExitKind.PULL_FAILED},
     ("supervisors", "kind"): frozenset(ExitKind) - {ExitKind.PULL_FAILED},
     ("allocations", "kind"): frozenset(ExitKind),
-    ("resizes", "cause"): frozenset(ResizeCause) - {ResizeCause.LEFT},
+    ("resizes", "cause"): frozenset(ResizeCause) - {ResizeCause.LEFT, ResizeCause.PAUSE, ResizeCause.EXTEND},
     ("changes", "topic"): frozenset({"job", "node", "allocation", "resize", "attempt"}),
 }
 """What each column of kinds has to hold at least, in every dump that has the column."""

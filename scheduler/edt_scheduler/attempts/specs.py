@@ -10,12 +10,20 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from edt_contract.attempt import GANG_PROTOCOL, PROTOCOL, Assignment, AttemptSpec, DesiredSlot, DesiredState
+from edt_contract.attempt import (
+    GANG_PROTOCOL,
+    LIFE_PROTOCOL,
+    PROTOCOL,
+    Assignment,
+    AttemptSpec,
+    DesiredSlot,
+    DesiredState,
+)
 from edt_contract.encoding import from_json_object
 from edt_contract.gang import Gang, GangCommand, GangNode
 from edt_scheduler.attempts.environment import job_environment
 from edt_scheduler.home.secret_key import Keys
-from edt_scheduler.model.jobs import exec_id
+from edt_scheduler.model.jobs import BEGIN, exec_id
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import allocations, attempts, environs
 
@@ -116,12 +124,19 @@ def _desired(node: Row[Any], carried: Row[Any], slots: Sequence[Row[Any]], gang:
     )
 
 
+def _protocol(carried: Row[Any], gang: Placed | None) -> int:
+    if gang is not None:
+        return GANG_PROTOCOL
+    return PROTOCOL if carried.attempt_epochs is None and carried.resumed_from is None else LIFE_PROTOCOL
+
+
 def _spec(
     settings: Settings, node: Row[Any], carried: Row[Any], own: Mapping[str, str], gang: Placed | None
 ) -> AttemptSpec:
     job = exec_id(carried.id)
     directory = settings.job_directory(job)
     work_dir = directory / carried.work_dir
+    begins = carried.resumed_from is not None
     spool = spool_directory(directory, carried.attempt_fence, node.name)
     return AttemptSpec(
         job=job,
@@ -147,5 +162,8 @@ def _spec(
         last_report_seq=carried.acked,
         image=carried.image or "",
         gang=gang.gang if gang is not None else None,
-        protocol=PROTOCOL if gang is None else GANG_PROTOCOL,
+        epochs=carried.attempt_epochs or 0,
+        begin_from=exec_id(carried.resumed_from) if begins else "",
+        begin_dir=str(directory / BEGIN) if begins else "",
+        protocol=_protocol(carried, gang),
     )

@@ -228,7 +228,7 @@ def _apply(tx: Connection, keys: Keys, snapshot: Snapshot, action: Action, decid
     ]
     if asked:
         drained = any(row.node_id in snapshot.draining for row in asked)
-        cause = ResizeCause.DRAIN if drained else ResizeCause.ROOM
+        cause = ResizeCause.PAUSE if action.verb is Verb.PAUSE else ResizeCause.DRAIN if drained else ResizeCause.ROOM
         lifecycle.take_back(tx, job.id, job.fence, asked, cause, action.reason, now)
         lifecycle.settle(tx, job.id, now)
     given = {node: number - here[node] for node, number in there.items() if number > here[node]}

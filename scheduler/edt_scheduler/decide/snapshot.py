@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from edt_scheduler.home.secret_key import Keys
-from edt_scheduler.model.jobs import exec_id
+from edt_scheduler.model.jobs import exec_id, paused_by
 from edt_scheduler.model.states import Intent, health
 from edt_scheduler.plan.state import Job, Node, Phase, State
 from edt_scheduler.store import allocations, attempts, environs, jobs, nodes, resizes
@@ -146,7 +146,10 @@ def _job(
         leaving=dict(leaving),
         head_node=node_rows[attempt.head_node_id].name if attempt is not None else None,
         avoid=frozenset(node_rows[node].name for node in going),
-        not_before=math.inf if row.fence_due is not None or row.id in rows.locked else row.not_before,
+        not_before=math.inf
+        if row.fence_due is not None or row.id in rows.locked or row.paused_at is not None
+        else row.not_before,
+        paused=paused_by(row.paused_by) if row.paused_at is not None else None,
         locked=rows.locked.get(row.id),
         cap=row.cap,
         cap_until=row.cap_until,

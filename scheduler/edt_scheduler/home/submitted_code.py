@@ -1,5 +1,5 @@
-"""The code of a submission, which moves from its staged folder into its job's folder. This module
-touches both folders.
+"""What a submission brings: its code, and the checkpoint from which it may begin. They move from staged folders into
+the job's folder. This module touches both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edt_contract import durable
 from edt_scheduler.home import lost_found
-from edt_scheduler.model.jobs import SUBMITTED_CODE, JobSpec, exec_id
+from edt_scheduler.model.jobs import BEGIN, SUBMITTED_CODE, JobSpec, exec_id
 from edt_scheduler.settings import Settings
 
 
@@ -31,6 +31,8 @@ class SubmittedCode:
     """The submitted code and the place where it is: staged, or in a job's folder."""
 
     staged: Path
+    begin: Path | None = None
+    """The staged copy of the checkpoint from which the job begins; None: it begins anew."""
     directory: Path | None = None
     inode: int = 0
 
@@ -59,6 +61,8 @@ class SubmittedCode:
                 (directory / "model").mkdir()
             self.directory, self.inode = directory, self.staged.stat().st_ino
             self.staged.rename(directory / SUBMITTED_CODE)
+            if self.begin is not None:
+                self.begin.rename(directory / BEGIN)
             durable.sync(directory)
         except OSError:  # for example a full disk: there will be no job, so leave nothing of its folder
             self._undo(directory)
@@ -82,6 +86,8 @@ class SubmittedCode:
         laid = directory / SUBMITTED_CODE
         if laid.exists():
             laid.rename(self.staged)
+        if self.begin is not None and (directory / BEGIN).exists():
+            (directory / BEGIN).rename(self.begin)
         for folder in (*directory.iterdir(), directory):
             folder.rmdir()  # removes only the empty folders that ``lay_out`` made
         self.directory = None

@@ -25,6 +25,8 @@ MOST_SLOTS = 10_000
 
 SUBMITTED_CODE = "_submitted_code"
 """Name of the folder in a job's folder that holds the submitted code."""
+BEGIN = "begin"
+"""Name of the folder in a job's folder that holds the copy of the checkpoint from which the job begins."""
 
 
 BACKOFF_SECONDS = (1, 2, 4, 8, 16, 32, 60)
@@ -144,6 +146,11 @@ def exec_id(number: int) -> str:
     return f"edt-{number}"
 
 
+def paused_by(name: str) -> str:
+    """A sentence about a paused job. ``name``: of the user who paused it."""
+    return f"paused by {name}; `edt resume` lets it go on"
+
+
 def job_number(text: str) -> int | None:
     """The number in an exec id: 7 for ``edt-7``; None: the text is no exec id."""
     match = _EXEC_ID.fullmatch(text)
@@ -215,11 +222,32 @@ class JobSpec:
     model_folder: bool = True
     """Whether the job finds a folder ``model`` in its result folder. Some scripts for WMLA make the folder themselves
     and fail if it is there."""
+    resume_from: str | None = None
+    """``--resume-from``: exec id of the job from whose newest checkpoint this one begins; None: it begins anew."""
+    wanted_epochs: int | None = None
+    """The epochs that its training has in all, whatever its script says; None: those of the script."""
 
     @property
     def max_engines(self) -> int:
         """The most slots that this job may hold, whatever its script asks for."""
         return self.num_worker * self.worker_device_num
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The checkpoint of another job from which a new job begins."""
+
+    number: int
+    """Number of the other job."""
+    step: int | None
+    """The step at which the checkpoint was written; None: it is not known."""
+    seed: int
+    """The other job's seed and threads. The new job has the same, since the bits of its steps depend on them."""
+    threads: int
+
+    def __str__(self) -> str:
+        at = f" at step {self.step}" if self.step is not None else ""
+        return f"checkpoint of {exec_id(self.number)}{at}"
 
 
 class JobKey(enum.StrEnum):

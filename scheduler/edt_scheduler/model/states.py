@@ -55,6 +55,8 @@ class JobStatus(enum.StrEnum):
     WAITING = "waiting"  # PENDING: it waits for slots, or for a back-off
     STARTING = "starting"  # PENDING: it holds slots, and its attempt has not reported its start
     RUNNING = "running"
+    PAUSING = "pausing"  # its user has paused it, and processes of it are left
+    PAUSED = "paused"  # its user has paused it, and it holds nothing
     STOPPING = "stopping"  # it was asked to stop, and processes of it are left
     FINISHED = "finished"
     STOPPED = "stopped"
@@ -70,12 +72,14 @@ _STATUSES = {
 }
 
 
-def job_status(state: JobState, *, slots: int, waits: bool, stop_requested: bool) -> JobStatus:
+def job_status(state: JobState, *, slots: int, waits: bool, stop_requested: bool, paused: bool = False) -> JobStatus:
     """The status of a job in ``state`` that holds ``slots`` slots. ``waits``: whether a reason is known why it must
-    wait.
+    wait. ``paused``: whether its user has paused it.
     """
     if stop_requested and not state.terminal:
         return JobStatus.STOPPING
+    if paused and not state.terminal:
+        return JobStatus.PAUSING if slots else JobStatus.PAUSED
     if state is JobState.PENDING:
         return JobStatus.STARTING if slots and not waits else JobStatus.WAITING
     return _STATUSES[state]
@@ -154,6 +158,8 @@ class ResizeCause(enum.StrEnum):
     SLOTS_FREE = "slots-free"  # slots became free otherwise: a new node, a job that shrank, a back-off that ended
     ROOM = "room"  # another job gets its share
     STOP = "stop"  # a user asked for it
+    PAUSE = "pause"  # a user paused it
+    EXTEND = "extend"  # a user gave it another number of epochs, with which its next attempt goes on
     DRAIN = "drain"  # its node is being emptied
     NODE_LOST = "node-lost"  # a node was silent for longer than its lease
     LEFT = "left"  # engines left in order, but the scheduler did not ask: their node's agent ends, or a SIGTERM

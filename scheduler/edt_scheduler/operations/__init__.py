@@ -21,6 +21,12 @@ broker.
     delete(platform, exec_id, *, viewer) -> None           stops a running job; removes its folder after its end
     delete_all(platform, *, viewer) -> int                 the viewer's own jobs, never another user's; some of
                                                         them in each transaction
+``lives``: a job's life beyond one run
+    pause(platform, exec_id, *, viewer) -> JobView         JobOver, NotNow
+    go_on(platform, exec_id, *, viewer) -> JobView         a paused job; JobOver, NotNow
+    extend(platform, exec_id, *, epochs, viewer) -> JobView        JobOver, EpochsInvalid, NotNow
+    stage_checkpoint(platform, name, *, backend, viewer, staged) -> Begin       for a new job; SubmissionInvalid
+    as_new_job(platform, name, *, epochs, environ, viewer, staged) -> Resubmission      of a job that is over
 ``history``: what happened to a job, and which job held which slot
     events(platform, exec_id, *, viewer, after=0, limit=None) -> list[EventView]
     resizes(platform, exec_id, *, viewer, after=0, limit=None) -> list[ResizeView]

@@ -151,7 +151,7 @@ def stop(platform: Platform, exec_id: str, *, viewer: UserView) -> JobView:
         NotTheOwner: The viewer may see the job, but not change it.
     """
     with platform.database.transaction() as tx:
-        row = _changeable(tx, exec_id, viewer)
+        row = changeable(tx, exec_id, viewer)
         lifecycle.stop(tx, row, platform.clock())
         (view,) = to_views.jobs(tx, platform.settings, [store.get(tx, row.id)])
     platform.notifier.notify()
@@ -167,7 +167,7 @@ def delete(platform: Platform, exec_id: str, *, viewer: UserView) -> None:
         NotTheOwner: The viewer may see the job, but not change it.
     """
     with platform.database.transaction() as tx:
-        _delete(tx, [_changeable(tx, exec_id, viewer)], platform.clock())
+        _delete(tx, [changeable(tx, exec_id, viewer)], platform.clock())
     platform.notifier.notify()
 
 
@@ -296,7 +296,7 @@ def visible(tx: Connection, name: str, viewer: UserView) -> Row[Any]:
     return row
 
 
-def _changeable(tx: Connection, name: str, viewer: UserView) -> Row[Any]:
+def changeable(tx: Connection, name: str, viewer: UserView) -> Row[Any]:
     """The row of a job that the viewer may stop and delete. Raises NoSuchJob, NotTheOwner."""
     row = visible(tx, name, viewer)
     if row.user_id != viewer.id and not viewer.is_admin:

@@ -30,7 +30,7 @@ from edt_scheduler.errors import (
 from edt_scheduler.home import lost_found, submitted_code
 from edt_scheduler.home.submitted_code import SubmittedCode
 from edt_scheduler.model.idempotency import IdempotentRequest
-from edt_scheduler.model.jobs import MOST_SLOTS, SUBMITTED_CODE, JobSpec, exec_id, job_number, storable
+from edt_scheduler.model.jobs import BEGIN, MOST_SLOTS, SUBMITTED_CODE, Begin, JobSpec, exec_id, job_number, storable
 from edt_scheduler.model.nodes import threads_per_engine
 from edt_scheduler.operations.images import check_image, note_use
 from edt_scheduler.platform import Platform
@@ -53,6 +53,18 @@ class StagedSubmission:
     """The job's code: a complete and fsynced folder below ``settings.staged``. It is moved into the job's folder."""
     request: IdempotentRequest | None = None
     """If this request has made a job before, that job is the answer and ``staged`` stays."""
+    begin: Begin | None = None
+    """The checkpoint from which the job begins; its copy is at ``begin_path``. None: the job begins anew."""
+
+    @property
+    def begin_path(self) -> Path:
+        """The staged copy of the checkpoint, a complete and fsynced folder beside ``staged``. It is moved, too."""
+        return begin_path(self.staged)
+
+
+def begin_path(staged: Path) -> Path:
+    """Where the copy of a checkpoint is staged, beside the code in ``staged``."""
+    return staged.with_name(f"{staged.name}.{BEGIN}")
 
 
 @dataclass
@@ -65,12 +77,14 @@ class _Taking:
     work_dir: PurePosixPath
     seed: int
     code: SubmittedCode
+    begin: Begin | None
     number: int = 0
     found: JobView | Exception | None = None
     """What came of it; None: nothing yet."""
 
     def as_new_job(self, threads: int) -> store.NewJob:
-        return store.NewJob(self.number, self.owner.id, self.spec, str(self.work_dir), self.seed, threads)
+        threads = self.begin.threads if self.begin is not None else threads
+        return store.NewJob(self.number, self.owner.id, self.spec, str(self.work_dir), self.seed, threads, self.begin)
 
 
 def submit_all(platform: Platform, submissions: Sequence[StagedSubmission]) -> list[JobView | Exception]:
@@ -113,10 +127,12 @@ def _begun(platform: Platform, submission: StagedSubmission) -> _Taking | Except
         spec = replace(spec, environ={KERAS2_VARIABLE: "1", **spec.environ})
     try:
         check_image(platform, spec.image, submission.owner)
-        work_dir, seed = _work_dir(spec, submission.staged), _seed(spec)
+        work_dir, seed = _work_dir(spec, submission.staged), _seed(spec, submission.begin)
     except Exception as error:
         return error
-    return _Taking(submission.owner, spec, submission.request, work_dir, seed, SubmittedCode(submission.staged))
+    begin = submission.begin
+    code = SubmittedCode(submission.staged, submission.begin_path if begin is not None else None)
+    return _Taking(submission.owner, spec, submission.request, work_dir, seed, code, begin)
 
 
 def _take(platform: Platform, all_taking: Sequence[_Taking]) -> None:
@@ -296,11 +312,13 @@ def _runs_a_command(spec: JobSpec) -> bool:
     return spec.gang is not None and not spec.model_main and MAIN not in spec.gang.command
 
 
-def _seed(spec: JobSpec) -> int:
-    """The job's seed: its own EDT_SEED, or 31 random bits. The seed is stored and shown."""
+def _seed(spec: JobSpec, begin: Begin | None) -> int:
+    """The job's seed: its own EDT_SEED, or that of the job from whose checkpoint it begins, or 31 random bits. The seed
+    is stored and shown.
+    """
     seed = spec.environ.get(SEED_VARIABLE)
     if seed is None:
-        return secrets.randbits(31)
+        return begin.seed if begin is not None else secrets.randbits(31)
     try:
         return int(seed)
     except ValueError:

@@ -90,8 +90,10 @@ def _left(state: State, alloc: Mapping[str, Mapping[str, int]]) -> dict[str, int
 def _stay(job: Job, nodes: Mapping[str, Node]) -> dict[str, int]:
     """What a job keeps of the slots it holds. If nothing is left, the attempt ends and the job starts elsewhere.
 
-    A gang keeps all its slots, or none.
+    A gang keeps all its slots, or none. A paused job keeps nothing.
     """
+    if job.paused is not None:
+        return {}
     if job.phase is not Phase.RUNNING or (job.gang and any(n and leaves(nodes[name]) for name, n in job.alloc.items())):
         return {}
     return {node: slots for node, slots in job.alloc.items() if slots and not leaves(nodes[node])}

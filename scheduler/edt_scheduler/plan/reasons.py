@@ -30,6 +30,8 @@ def change(
     if job.phase is Phase.WAITING:
         return Action(job.id, Verb.START, before, after, f"starts on {_slots(after)}") if after else None
     emptied = sorted(node for node in held if leaves(nodes[node]))
+    if job.paused is not None:
+        return Action(job.id, Verb.PAUSE, before, after, job.paused)
     if not alloc:
         return Action(job.id, Verb.MOVE, before, after, _emptied(emptied, nodes))
     if dict(alloc) == held:
@@ -78,6 +80,10 @@ def explain(
             if job.cap is not None and held:
                 reason += f", kept at {_slots(job.max)} for now: its joining engines could not get the weights"
             explained[job.id] = Explanation(target, 0, 0, free, None, reason)
+            continue
+        if job.paused is not None:
+            need = job.max if job.gang else 1
+            explained[job.id] = Explanation(target, 0, need, free, Blocking.PAUSED, job.paused)
             continue
         rank += 1
         blocking, reason = _obstacle(job, target, found, left, nodes, now)

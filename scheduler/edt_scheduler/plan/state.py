@@ -58,6 +58,9 @@ class Job:
     """Nodes that this attempt is leaving. It gets no slot there until its supervisor there has ended."""
     not_before: float | None = None
     """The job gets no new slot before this time, in seconds since the epoch: back-off."""
+    paused: str | None = None
+    """Why it gets nothing until its user lets it go on; None: it is not paused. The ``not_before`` of a paused job is
+    infinite."""
     locked: str | None = None
     """Why its environment cannot be opened; None: it can. The ``not_before`` of a locked job is infinite."""
     cap: int | None = None
@@ -97,6 +100,7 @@ class Verb(enum.StrEnum):
     SHRINK = "shrink"
     HAND_OVER = "hand-over"  # its head node moves to another node that it uses; nothing else changes
     MOVE = "move"  # all its nodes are being emptied: its attempt ends, and the job starts again elsewhere
+    PAUSE = "pause"  # its user has paused it: its attempt ends
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,7 @@ class Blocking(enum.StrEnum):
     VACATING = "vacating"  # engines that were asked to leave still use the slots that it will get
     COOLDOWN = "cooldown"  # its back-off is not over
     NODES = "nodes"  # no node takes work
+    PAUSED = "paused"  # its user has paused it
     KEY = "key"  # its environment is sealed with a key that the platform does not have
 
 

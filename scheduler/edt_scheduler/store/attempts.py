@@ -18,12 +18,11 @@ from edt_scheduler.store.tables import attempts, job_environs, jobs, nodes, supe
 
 def add(tx: Connection, job_id: int, head_node_id: int, token: str, now: float) -> int:
     """Begin the job's next attempt, and return its fence."""
-    grown = update(jobs).where(jobs.c.id == job_id).values(fence=jobs.c.fence + 1).returning(jobs.c.fence)
-    fence = int(tx.execute(grown).scalar_one())
-    tx.execute(
-        insert(attempts).values(job_id=job_id, fence=fence, head_node_id=head_node_id, token=token, created_at=now)
-    )
-    return fence
+    grown = update(jobs).where(jobs.c.id == job_id).values(fence=jobs.c.fence + 1)
+    fence, epochs = tx.execute(grown.returning(jobs.c.fence, jobs.c.wanted_epochs)).one()
+    values = {"head_node_id": head_node_id, "token": token, "created_at": now, "wanted_epochs": epochs}
+    tx.execute(insert(attempts).values(job_id=job_id, fence=fence, **values))
+    return int(fence)
 
 
 def live(tx: Connection, job_id: int) -> Row[Any] | None:
@@ -122,6 +121,7 @@ def carried_on(tx: Connection, node_id: int) -> list[Row[Any]]:
             attempts.c.fence.label("attempt_fence"),
             *attempts.c["head_node_id", "coordinator_node_id", "token", "coordinator", "trained_at"],
             attempts.c.kind.label("attempt_kind"),
+            attempts.c.wanted_epochs.label("attempt_epochs"),
             supervisors.c.acked,
             supervisors.c.handed_at.label("supervisor_handed_at"),
         )

@@ -32,7 +32,7 @@ from sqlalchemy import (
 
 from edt_contract.encoding import to_json_object
 from edt_scheduler.model.exactness import Compared
-from edt_scheduler.model.jobs import SUBMITTED_CODE, JobFilter, JobKey, JobOrder, JobSpec, exec_id
+from edt_scheduler.model.jobs import SUBMITTED_CODE, Begin, JobFilter, JobKey, JobOrder, JobSpec, exec_id
 from edt_scheduler.model.states import ACTIVE, TERMINAL, JobState, advance
 from edt_scheduler.store import environs
 from edt_scheduler.store.queries import MOST_NAMED, rows_of, write_to
@@ -51,6 +51,8 @@ class NewJob:
     work_dir: str
     seed: int
     threads: int
+    begin: Begin | None = None
+    """The checkpoint of another job from which it begins; None: it begins anew."""
 
 
 def add(tx: Connection, new: Sequence[NewJob], now: float) -> None:
@@ -61,7 +63,7 @@ def add(tx: Connection, new: Sequence[NewJob], now: float) -> None:
         [
             {"job_id": job.number, "seq": seq, "time": now, "fence": 0, **event}
             for job in new
-            for seq, event in enumerate(_first_events(job.spec), 1)
+            for seq, event in enumerate(_first_events(job), 1)
         ],
     )
 
@@ -73,7 +75,9 @@ def _row(job: NewJob, now: float) -> dict[str, Any]:
         "id": job.number,
         "user_id": job.user_id,
         "state": JobState.SUBMITTED,
-        "events": len(_first_events(job.spec)),
+        "events": len(_first_events(job)),
+        "resumed_from": job.begin.number if job.begin is not None else None,
+        "resumed_step": job.begin.step if job.begin is not None else None,
         "work_dir": job.work_dir,
         "seed": job.seed,
         "threads": job.threads,
@@ -82,9 +86,14 @@ def _row(job: NewJob, now: float) -> dict[str, Any]:
     }
 
 
-def _first_events(spec: JobSpec) -> list[dict[str, Any]]:
-    submitted = {"kind": "state", "message": JobState.SUBMITTED, "data": {"after": JobState.SUBMITTED}}
-    return [*([{"kind": "remark", "message": spec.remark, "data": {}}] if spec.remark else []), submitted]
+def _first_events(job: NewJob) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    if job.spec.remark:
+        found.append({"kind": "remark", "message": job.spec.remark, "data": {}})
+    if (begin := job.begin) is not None:
+        data = {"job": exec_id(begin.number), "step": begin.step}
+        found.append({"kind": "resumed-from", "message": f"begins from the {begin}", "data": data})
+    return [*found, {"kind": "state", "message": JobState.SUBMITTED, "data": {"after": JobState.SUBMITTED}}]
 
 
 def get(tx: Connection, number: int) -> Row[Any]:
@@ -231,7 +240,7 @@ def for_the_plan(tx: Connection) -> list[Row[Any]]:
 
     Few columns are read, because there may be thousands of jobs and little of them changes often.
     """
-    whose = jobs.c["id", "fence", "fence_due", "stop_requested_at", "image", "waiting"]
+    whose = jobs.c["id", "fence", "fence_due", "stop_requested_at", "paused_at", "paused_by", "image", "waiting"]
     size = jobs.c["num_worker", "worker_device_num", "engines", "engines_at", "not_before", "cap", "cap_until"]
     is_gang = jobs.c.gang.is_not(None).label("is_gang")
     return list(tx.execute(select(*whose, *size, is_gang).where(jobs.c.state.in_(_DECIDED_ON)).order_by(jobs.c.id)))
@@ -250,8 +259,15 @@ def of_removed_users(tx: Connection, limit: int) -> list[Row[Any]]:
 
 
 def never_started_in_time(tx: Connection, now: float, limit: int) -> list[Row[Any]]:
-    """At most ``limit`` jobs that wait for their first start for longer than they may, in submit order."""
-    waits = (jobs.c.state == JobState.PENDING, jobs.c.started_at.is_(None), jobs.c.fence == 0)
+    """At most ``limit`` jobs that wait for their first start for longer than they may, in submit order. The time of a
+    paused job stands still.
+    """
+    waits = (
+        jobs.c.state == JobState.PENDING,
+        jobs.c.started_at.is_(None),
+        jobs.c.fence == 0,
+        jobs.c.paused_at.is_(None),
+    )
     late = jobs.c.created_at + jobs.c.pending_timeout <= now
     return list(tx.execute(_joined().where(*waits, late).order_by(jobs.c.id).limit(limit)))
 

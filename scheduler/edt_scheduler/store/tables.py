@@ -157,6 +157,9 @@ jobs = Table(
     Column("best", Json, nullable=False, server_default="{}"),  # the best value of each metric of its validations
     Column("best_model", NullableJson),  # body of the newest BEST_KEPT report
     Column("checkpoint_step", BigInteger),
+    Column("wanted_epochs", Integer),  # that its training has in all; null: those of its script
+    Column("resumed_from", BigInteger),  # number of the job from whose checkpoint it begins; that job may be gone
+    Column("resumed_step", BigInteger),  # the step of that checkpoint
     Column("digest", Text),
     Column("inexact", Text),  # why its result is not exact; for this and the next three see model.exactness
     Column("comparisons", Integer, nullable=False, server_default="0"),  # comparisons in which its engines were equal
@@ -179,6 +182,8 @@ jobs = Table(
     Column("started_at", Double),
     Column("finished_at", Double),
     Column("stop_requested_at", Double),
+    Column("paused_at", Double),
+    Column("paused_by", Text),  # name of the user
     Column("deleted_at", Double),
     # what is kept of the job: periodic.retention
     Column("results_removed_at", Double),  # since when its results count as removed because of their age
@@ -373,6 +378,7 @@ attempts = Table(
     Column("code", Integer),
     Column("failed_step", BigInteger),  # the step at which the script raised an exception
     Column("oom", Boolean),  # one of its processes was killed for memory
+    Column("wanted_epochs", Integer),  # its job's when it began; null: those of the script
     Column("ended_at", Double),  # since when no process of it is left
     CheckConstraint("fence >= 1", name="fence"),
     partial_index("uq_attempts_live", "ended_at IS NULL", "job_id", unique=True),

@@ -1,0 +1,119 @@
+"""What a user wants of a job before it is over: that it pauses, goes on, or has another number of epochs.
+
+Call these functions inside a write transaction.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from edt_scheduler.attempts import lifecycle
+from edt_scheduler.errors import EpochsInvalid, JobOver, NotNow
+from edt_scheduler.model.jobs import exec_id
+from edt_scheduler.model.states import JobState, ResizeCause
+from edt_scheduler.store import allocations, attempts, jobs, outbox
+
+MOST_EPOCHS = 1_000_000_000
+
+
+def pause(tx: Connection, job: Row[Any], by: str, now: float) -> None:
+    """Pause a job: its engines leave at their next step boundary with a checkpoint, and it gets nothing until it is let
+    go on. A gang has no checkpoint of the platform: its processes are asked to end, and start again from the beginning
+    of their script.
+
+    Raises:
+        JobOver: the job is over.
+        NotNow: the job is paused already, or is being stopped.
+    """
+    name = exec_id(job.id)
+    if JobState(job.state).terminal:
+        raise JobOver(name, job.state, "there is nothing to pause")
+    if job.stop_requested_at is not None:
+        raise NotNow(name, "is being stopped: it cannot be paused any more")
+    if job.paused_at is not None:
+        raise NotNow(name, f"is paused already, by {job.paused_by}")
+    jobs.change(tx, job.id, paused_at=now, paused_by=by)
+    jobs.record(tx, job.id, "paused", f"paused by {by}", {"by": by}, now)
+    outbox.put_scheduler(tx, now)
+
+
+def go_on(tx: Connection, job: Row[Any], by: str, now: float) -> None:
+    """Let a paused job go on.
+
+    Raises:
+        JobOver: the job is over.
+        NotNow: the job is not paused.
+    """
+    name = exec_id(job.id)
+    if JobState(job.state).terminal:
+        raise JobOver(name, job.state, f"`edt submit … --resume-from {name}` begins a new job from its checkpoint")
+    if job.paused_at is None:
+        raise NotNow(name, "is not paused")
+    values: dict[str, Any] = {"paused_at": None, "paused_by": None}
+    if job.pending_timeout is not None and job.started_at is None:
+        values["pending_timeout"] = job.pending_timeout + math.ceil(now - job.paused_at)
+    jobs.change(tx, job.id, **values)
+    jobs.record(tx, job.id, "resumed", f"resumed by {by}", {"by": by}, now)
+    outbox.put_scheduler(tx, now)
+
+
+def extend(tx: Connection, job: Row[Any], epochs: int, by: str, now: float) -> None:
+    """Give a job's training ``epochs`` epochs in all. If it runs, its engines leave at their next step boundary with a
+    checkpoint, and the next attempt goes on with that number.
+
+    Raises:
+        JobOver: the job is over.
+        EpochsInvalid: the training has done so many epochs already, or has this number anyway.
+        NotNow: the job is being stopped, its training has just ended, or it is a gang.
+    """
+    name = exec_id(job.id)
+    check(job, epochs)
+    if JobState(job.state).terminal:
+        raise JobOver(name, job.state, "its training cannot get more epochs; a new job can go on from its checkpoint")
+    if job.stop_requested_at is not None:
+        raise NotNow(name, "is being stopped: it cannot get more epochs any more")
+    if job.wanted_epochs == epochs:
+        return
+    attempt = attempts.live(tx, job.id)
+    if attempt is not None and attempt.trained_at is not None:
+        raise NotNow(name, "has just ended its training: extend it again as soon as it is FINISHED")
+    jobs.change(tx, job.id, wanted_epochs=epochs)
+    before = job.wanted_epochs or job.epochs
+    data = {"by": by, "epochs": epochs, "before": before}
+    told = f"{by} gave it {epochs} epochs in all" + (f" instead of {before}" if before else "")
+    jobs.record(tx, job.id, "extended", told, data, now)
+    if attempt is not None and attempt.kind is None:
+        held = allocations.open_of(tx, job.id, attempt.fence)
+        why = f"goes on with {epochs} epochs in all"
+        lifecycle.take_back(tx, job.id, attempt.fence, held, ResizeCause.EXTEND, why, now)
+        lifecycle.settle(tx, job.id, now)
+    outbox.put_scheduler(tx, now)
+
+
+def check(job: Row[Any], epochs: int) -> None:
+    """Refuse a number of epochs that a job's training cannot have.
+
+    Raises:
+        EpochsInvalid: the training has done so many already, or has this number anyway, or the number is none.
+        NotNow: the job is a gang.
+    """
+    if job.gang is not None:
+        raise NotNow(exec_id(job.id), "is a gang: only its own script knows its epochs")
+    if not 1 <= epochs <= MOST_EPOCHS:
+        raise EpochsInvalid("epochs", f"got {epochs}, takes a whole number from 1 to {MOST_EPOCHS}")
+    done = epochs_done(job)
+    if epochs <= done:
+        raise EpochsInvalid("epochs", f"got {epochs}, takes more than the {done} that {exec_id(job.id)} has done")
+    if job.wanted_epochs is None and job.epochs == epochs:
+        raise EpochsInvalid("epochs", f"got {epochs}, which is what {exec_id(job.id)} has anyway; takes another number")
+
+
+def epochs_done(job: Row[Any]) -> int:
+    """How many epochs a job's training has done, as far as it was reported."""
+    step = job.progress.get("step") or 0
+    if not (job.steps_total and job.epochs):
+        return 0
+    return int(step * job.epochs // job.steps_total)
