@@ -156,3 +156,7 @@ def enter(context: Context) -> None:
 training = ""
 """Name of the user's call that has begun this process's training (``launch.train.claim``); empty: no training has
 begun."""
+
+remark = ""
+"""What the user should know about a training that has come to its end; the driver sends it as the message of the job.
+Empty: nothing."""

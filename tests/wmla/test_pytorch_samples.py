@@ -161,7 +161,7 @@ def test_a_notebook_of_1_2_5_trains_with_functions_callbacks_and_a_logger_of_its
     assert printed.index("engines_number:16") < printed.index("START TRAINING") < printed.index("END TRAINING")
     assert "trained to the end" in printed
     assert f"DATA_DIR: {platform.home}/data/digits" in printed
-    assert run.errors().count("enable_onnx: this release writes no ONNX file") == 1
+    assert run.errors().count("edt: model.onnx is written (input [batch, ") == 1
     rows = run.train_rows()
     assert len(rows) == 6 and {len(row) for row in rows} == {len(rows[0])}  # 320 samples in steps of 16 x 16, 3 epochs
     assert float(rows[-1][10]) < float(rows[0][10])  # the loss
@@ -171,7 +171,8 @@ def test_a_notebook_of_1_2_5_trains_with_functions_callbacks_and_a_logger_of_its
     assert len(found) == 6 and {line["meta"]["training_id"] for line in found} == {run.id}
     assert found[-1]["values"]["loss"]["type"] == 3
     assert "epoch=0 of 3, lr=0.1" in run.engines() and "epoch=2 of 3, lr=0.01" in run.engines()
-    assert {"train/model_epoch_final.pth", "train/model_epoch_final_optimizer_state.pth"} <= run.result()
+    files = {"model_epoch_final.pth", "model_epoch_final_optimizer_state.pth", "model.onnx"}
+    assert {f"train/{name}" for name in files} <= run.result()
 
 
 @pytest.mark.extended
@@ -222,8 +223,7 @@ def test_a_script_of_4_0_has_loggers_in_driver_and_engines(platform: Platform, t
     assert {line["grouplabel"] for line in found} == {"train", "test"}
     assert all(set(line["values"]) == {"loss", "accuracy", "top3"} for line in found)
     assert re.search(r"worker: step 10 of epoch 2, \d workers, loss \d", run.engines())
-    assert {"train/model_epoch_1.pth", "train/model_epoch_final.pth"} <= run.result()
-    assert "save_to_onnx: this release writes no ONNX file" in run.errors()
+    assert {"train/model_epoch_1.pth", "train/model_epoch_final.pth", "train/model.onnx"} <= run.result()
 
 
 @pytest.mark.extended

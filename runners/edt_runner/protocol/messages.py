@@ -259,8 +259,9 @@ class StateLost(Message, sender=_COORDINATOR, receiver=_SUPERVISOR):
 # ── driver and engine to their supervisor ─────────────────────────────────────────────────────────────────────────
 class ScriptEnded(Message, sender=(_DRIVER, _ENGINE), receiver=_SUPERVISOR):
     """A driver or an engine writes this to the pipe to its parent when user code has raised or has ended too early. A
-    driver also writes it when the training has failed, or when the disk is too full for the trained model. The
-    supervisor reads it after the process has ended. It has no answer."""
+    driver also writes it when the training has failed, or when the disk is too full for the trained model, or,
+    if its script has come to its end, to say what the user should know of the result. The supervisor reads it after the
+    process has ended. It has no answer."""
 
     message: str
     """One line of at most 1,000 characters."""

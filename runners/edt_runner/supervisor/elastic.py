@@ -262,7 +262,7 @@ class ElasticSupervisor(Supervisor):
             message = (failure and failure.message) or (self._end or (0, ""))[1]
             self._finish(ExitKind.SCRIPT_ERROR, message or f"the script ended with status {code}", code, now=True)
         else:
-            self._finish(ExitKind.FINISHED, "", 0)
+            self._finish(ExitKind.FINISHED, process.failure.message if process.failure else "", 0)
 
     def _report_restart(self, what: str, status: int, count: int) -> None:
         why = how_it_ended(status)

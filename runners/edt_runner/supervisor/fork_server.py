@@ -50,11 +50,12 @@ class Child:
     pid: int
     outputs: list[LogPipe]
     failure_pipe: int
-    """Read end of the pipe into which the child writes, at its end, the error that user code raised."""
+    """Read end of the pipe into which the child writes, at its end, the error that user code raised, or what the user
+    should know about a script that has come to its end."""
     started: float
     """Monotonic seconds at which it was forked."""
     failure: ScriptEnded | None = None
-    """The error of user code, known when the child is gone. None: user code has not raised."""
+    """What the child has written into the pipe, known when it is gone. None: nothing."""
 
     def signal(self, number: int) -> None:
         """Send the signal ``number`` to the child. Nothing happens if the child has ended."""
@@ -151,6 +152,8 @@ def _run_script(process: context.Context, stdout: int, stderr: int, failure_pipe
         sys.stderr.write(text)
         _report_failure(failure_pipe, message, text)
         status = 1
+    if status == 0 and context.remark:
+        _report_failure(failure_pipe, context.remark, "")
     _run_exit_handlers()
     return status
 
