@@ -460,6 +460,22 @@ class TestTheResult:
         with zipfile.ZipFile(io.BytesIO(self.fetch(api, job).content)) as archive:
             assert set(archive.namelist()) == set(made)
 
+    def test_the_files_of_tensorboard_are_in_it_behind_the_model(self, api: ServedApi, job: JobView) -> None:
+        made = self.fill(job)
+        run = job.directory / "tensorboard/train"
+        run.mkdir(parents=True)
+        (run / "events.out.tfevents.1").write_bytes(b"points")
+        with zipfile.ZipFile(io.BytesIO(self.fetch(api, job).content)) as archive:
+            assert archive.testzip() is None
+            assert set(archive.namelist()[:-1]) == set(made)
+            assert archive.namelist()[-1] == "tensorboard/train/events.out.tfevents.1"
+        (job.directory / "model/tensorboard").mkdir()
+        (job.directory / "model/tensorboard/of the script").touch()
+        with zipfile.ZipFile(io.BytesIO(self.fetch(api, job).content)) as archive:
+            assert [name for name in archive.namelist() if name.startswith("tensorboard/")] == [
+                "tensorboard/of the script"
+            ]
+
     def test_the_header_has_the_shape_that_clients_cut_apart(self, api: ServedApi, job: JobView) -> None:
         self.fill(job)
         response = self.fetch(api, job)

@@ -196,6 +196,7 @@ class TestLogs:
         job = api.submit()
         for name, text in {
             "stdout": "[2026] Train, Loss: 1\n",
+            "training.log": "done\n",
             "driver.out": "hello\n",
             "engine-12.out": "twelve\n",
             "engine-2.err": "two\n",
@@ -211,7 +212,7 @@ class TestLogs:
     def test_the_files_are_listed_the_drivers_first_and_engines_in_order(self, api: ServedApi, job: JobView) -> None:
         listed = api.client("ana").get(f"/api/v1/jobs/{job.exec_id}/logs").json()["items"]
         assert [(each["stream"], each["bytes"]) for each in listed] == [
-            ("elog", 22), ("out", 6), ("engine-2.out", 0), ("engine-2.err", 4), ("engine-12.out", 7),
+            ("training", 5), ("elog", 22), ("out", 6), ("engine-2.out", 0), ("engine-2.err", 4), ("engine-12.out", 7),
         ]  # fmt: skip
 
     def test_each_of_them_can_be_followed(self, api: ServedApi, job: JobView) -> None:

@@ -39,7 +39,7 @@ class Stream(enum.StrEnum):
     """One file of a job's log. Each file only grows until it is rotated at its size limit."""
 
     TRAINING = "training"  # the course of the training, for people
-    ELOG = "elog"  # the loggers' lines
+    ELOG = "elog"  # the lines of the loggers, for WMLA's tools
     OUT = "out"  # the script's standard output
     ERR = "err"  # the script's standard error
 

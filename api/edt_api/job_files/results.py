@@ -1,4 +1,4 @@
-"""Streams a job's model folder as a zip. Reads the job's folder.
+"""Streams a job's model folder, and its files of TensorBoard, as a zip. Reads the job's folder.
 
 Weights do not shrink when they are packed, so files are stored unpacked. So the length of the zip is known before the
 first byte, and WMLA's clients read that length from a header. Each file's CRC follows its data. A file is sent with the
@@ -21,6 +21,8 @@ from edt_contract.durable import DRAFT_PREFIX
 from edt_scheduler.views import JobView
 
 _CHUNK = 1 << 20
+_BOARD = "tensorboard"
+"""The folder beside the model's in which the driver writes the files of TensorBoard."""
 _WIDE_FROM = _WIDE = 0xFFFFFFFF
 """Numbers from this value on are written to an extra field of 64 bits; this value then stands in their place."""
 _MOST_NARROW = 0xFFFF
@@ -35,7 +37,8 @@ class ResultChanged(RuntimeError):
 
 @dataclass(frozen=True)
 class Result:
-    """A zip that is about to be sent. The paths in the zip leave out the first component of ``Found.path``."""
+    """A zip that is about to be sent. The paths in the zip leave out the first component of ``Found.path``, except for
+    the files of TensorBoard."""
 
     root: Path
     files: tuple[Found, ...]
@@ -71,7 +74,8 @@ class Result:
         yield _end(len(directory), sum(map(len, directory)), at)
 
     def _name(self, found: Found) -> bytes:
-        return "/".join(found.path[1:]).encode(errors="surrogateescape")
+        path = found.path if found.path[0] == _BOARD else found.path[1:]
+        return "/".join(path).encode(errors="surrogateescape")
 
     def _data(self, found: Found) -> Iterator[bytes]:
         file = open_file(self.root, found.path)
@@ -88,7 +92,8 @@ class Result:
 
 
 def result(job: JobView) -> Result:
-    """Return the zip of the files that ``model/`` holds now.
+    """Return the zip of the files that ``model/`` holds now, with ``tensorboard/`` unless the model has a folder of that
+    name itself.
 
     Raises:
         NoResult: the folder holds no files.
@@ -98,7 +103,8 @@ def result(job: JobView) -> Result:
     found = [file for file in files(job.directory, (job.model_dir.name,)) if not _is_draft(file)]
     if not found:
         raise NoResult(f"{job.exec_id} has saved nothing under RESULT_DIR/model yet")
-    return Result(job.directory, tuple(found))
+    board = files(job.directory, (_BOARD,)) if not any(file.path[1] == _BOARD for file in found) else []
+    return Result(job.directory, (*found, *board))
 
 
 def _is_draft(file: Found) -> bool:

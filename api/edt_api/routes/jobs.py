@@ -146,7 +146,9 @@ def metrics(
 def log_files(
     platform: ThePlatform, viewer: Viewer, exec_id: str, limit: Limit = 100, cursor: Cursor = None
 ) -> jobs.LogFilePage:
-    """List the files of the job's log: first those of the loggers and the driver, then those of each engine or rank."""
+    """List the files of the job's log: first that of the training, those of the loggers and the driver, then those of
+    each engine or rank.
+    """
     find = partial(logs.listing, execs.job(platform, exec_id, viewer=viewer))
     return paged(jobs.LogFilePage, "logs", find, lambda file: logs.place(file.stream), limit, cursor)
 
@@ -162,10 +164,10 @@ async def log(
 ) -> Response:
     """Return one file of the log from byte ``offset`` on.
 
-    To follow the file, send the value of the header ``Edt-Log-Offset`` as the next ``offset``. ``stream`` is ``elog``,
-    ``out``, ``err`` (of a gang those of rank 0), or a stream of an engine or a rank as ``logs`` lists it. An answer
-    holds at most 1 MiB. An empty answer means that the file has no more bytes yet. The offset starts again at 0 when
-    the file is rotated at its size limit.
+    To follow the file, send the value of the header ``Edt-Log-Offset`` as the next ``offset``. ``stream`` is
+    ``training`` (the course of the training, for people), ``elog``, ``out``, ``err`` (of a gang those of rank 0), or a
+    stream of an engine or a rank as ``logs`` lists it. An answer holds at most 1 MiB. An empty answer means that the
+    file has no more bytes yet. The offset starts again at 0 when the file is rotated at its size limit.
 
     With ``wait`` the server waits so many seconds for more bytes, at most five, before it answers with none. It does
     not wait for a job that is over.

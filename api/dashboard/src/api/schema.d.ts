@@ -1,4 +1,4 @@
-// openapi.json sha256: 24e45d68d1858d934823fd9864cec982dcf6cf084b73b89070c6a93d3b7a94cb
+// openapi.json sha256: 1067cd16099693bdbad5db2408067947eb454ed17696fa875fe3ee16432306ba
 export interface paths {
     "/api/v1/frameworks": {
         parameters: {
@@ -180,10 +180,10 @@ export interface paths {
          * Log
          * @description Return one file of the log from byte ``offset`` on.
          *
-         *     To follow the file, send the value of the header ``Edt-Log-Offset`` as the next ``offset``. ``stream`` is ``elog``,
-         *     ``out``, ``err`` (of a gang those of rank 0), or a stream of an engine or a rank as ``logs`` lists it. An answer
-         *     holds at most 1 MiB. An empty answer means that the file has no more bytes yet. The offset starts again at 0 when
-         *     the file is rotated at its size limit.
+         *     To follow the file, send the value of the header ``Edt-Log-Offset`` as the next ``offset``. ``stream`` is
+         *     ``training`` (the course of the training, for people), ``elog``, ``out``, ``err`` (of a gang those of rank 0), or a
+         *     stream of an engine or a rank as ``logs`` lists it. An answer holds at most 1 MiB. An empty answer means that the
+         *     file has no more bytes yet. The offset starts again at 0 when the file is rotated at its size limit.
          *
          *     With ``wait`` the server waits so many seconds for more bytes, at most five, before it answers with none. It does
          *     not wait for a job that is over.
@@ -206,7 +206,8 @@ export interface paths {
         };
         /**
          * Log Files
-         * @description List the files of the job's log: first those of the loggers and the driver, then those of each engine or rank.
+         * @description List the files of the job's log: first that of the training, those of the loggers and the driver, then those of
+         *     each engine or rank.
          */
         get: operations["jobs_log_files"];
         put?: never;
@@ -2279,7 +2280,8 @@ export interface components {
         };
         /**
          * LogFilePage
-         * @description The files of a job's log: the loggers' lines and the driver's first, then those of engines or ranks.
+         * @description The files of a job's log: first the log of the training, the loggers' lines and the driver's output, then those of
+         *     engines or ranks.
          */
         LogFilePage: {
             /** Items */

@@ -21,16 +21,16 @@ import { failedRank } from "./ranks";
 import { RankStreams } from "./RankStreams";
 import { matching, startOf } from "./tail";
 
-const MAIN: Readonly<Record<string, string>> = { elog: "Logger", out: "Output", err: "Errors" };
+const MAIN: Readonly<Record<string, string>> = { training: "Training", out: "Output", err: "Errors", elog: "Logger" };
 
 /**
- * The file to show where the address names none: the first of the driver's, or of a gang's rank 0, that holds anything;
- * of a job that failed, why, and of a gang what the rank wrote that failed.
+ * The file to show where the address names none: the log of the training, or the first of the driver's, or of a gang's
+ * rank 0, that holds anything; of a job that failed, why, and of a gang what the rank wrote that failed.
  */
 function firstWritten(files: readonly LogFile[] | undefined, job: Job): string | null {
   const written = (name: string) => files?.some((file) => file.stream === name && file.bytes > 0);
   const rank = failedRank(job) ?? 0;
-  const names = job.kind === "gang" ? [`rank-${rank}.out`, `rank-${rank}.err`, "elog"] : ["elog", "out", "err"];
+  const names = job.kind === "gang" ? [`rank-${rank}.out`, `rank-${rank}.err`, "elog"] : ["training", "elog", "out", "err"];
   return (job.state === "ERROR" ? [...names].sort((one, other) => Number(other.includes("err")) - Number(one.includes("err"))) : names).find(written) ?? null;
 }
 
@@ -54,8 +54,10 @@ function Logs({ job }: { readonly job: Job }) {
   const [follow, setFollow] = useState(true);
   const [wrap, setWrap] = useState(false);
   const first = useRef<string | null>(null);
-  first.current ??= firstWritten(files.data, job); // once chosen it stays, whatever else begins to be written
-  const stream = streamOf(job, search.get("stream")) ?? first.current ?? (job.kind === "gang" ? "rank-0.out" : "out");
+  const written = firstWritten(files.data, job);
+  // Once chosen it stays, whatever else begins to be written; but what a script prints first gives way to its training.
+  if (job.kind === "gang" || written === "training" || isOver(job.state)) first.current ??= written;
+  const stream = streamOf(job, search.get("stream")) ?? first.current ?? written ?? (job.kind === "gang" ? "rank-0.out" : "training");
   const filter = search.get("find") ?? "";
   if (files.error && !files.data) return <ProblemNote error={files.error} onRetry={() => void files.refetch()} />;
   if (!files.data) return <Skeleton lines={8} />;
