@@ -84,12 +84,14 @@ def test_it_trains_on_local_engines_and_leaves_the_model_and_the_log_lines(tmp_p
     out, err = finish(process)
     assert process.returncode == 0, err
     assert "the code behind train() runs once" in out
-    assert "test loss" in err
+    assert "step 3/6 · loss " in err and " · val_loss " in err and "workers" in err
     assert "eplicas were " in err, "what is true of the result is said here, too"
     result = tmp_path / "edt_result" / "conv"
     assert (result / "model/train/model_epoch_final.pth").exists()
     first = (result / "log/stdout").read_text().splitlines()[0]
     assert first.split(",\t")[2:4] == ["Global steps: 1", "Iteration: 4"]
+    assert (result / "log/training.log").read_text().splitlines()[-1][10:].startswith("done: 2 epochs, 6 steps in ")
+    assert [path.parent.name for path in sorted(result.rglob("*tfevents*"))] == ["train", "validation"]
     assert checkpoints(tmp_path) == []  # the training is over
 
 

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import pandas as pd
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from edt_cli import follow
 from edt_runner import evaluation_metrics
@@ -340,6 +341,17 @@ def test_a_training_leaves_logs_files_and_folders_in_the_forms_that_are_known(nu
     table = as_notebook((folder / "log/stdout").read_text())
     assert table.shape == (32, 13) and not table.isna().any().any()  # 2 epochs of 15 steps and a validation
     assert [entry["steps"] for entry in json.loads((folder / "val_dict_list.json").read_text())] == [15, 30]
+    told = [line[10:] for line in (folder / "log/training.log").read_text().splitlines()]
+    assert told[1] == "started: 2 epochs, 30 steps of 16 samples · attempt 1"
+    assert sum(line.startswith("1 → 2 workers at step ") for line in told) == 1
+    validated = [line for line in told if " · val_loss " in line]
+    assert [line.split(" · ")[:2] for line in validated] == [["epoch 1/2", "step 15/30"], ["epoch 2/2", "step 30/30"]]
+    assert "val_accuracy" in validated[0] and validated[1].endswith("2 workers")
+    assert told[-2].startswith("note: All engines' replicas were compared ")
+    assert told[-1].startswith("done: 2 epochs, 30 steps in ")
+    for run, steps in (("train", 30), ("validation", 30)):
+        events = EventAccumulator(str(folder / "tensorboard" / run)).Reload()
+        assert {"loss", "accuracy"} <= set(events.Tags()["scalars"]) and events.Scalars("loss")[-1].step == steps
     models = {path.name for path in (folder / "model/train").iterdir()}
     assert models >= {f"model_epoch_{epoch}{kind}.pth" for epoch in (1, "final") for kind in ("", "_optimizer_state")}
     driver = (folder / "log/driver.out").read_text().splitlines()

@@ -92,8 +92,8 @@ class Result:
 
 
 def result(job: JobView) -> Result:
-    """Return the zip of the files that ``model/`` holds now, with ``tensorboard/`` unless the model has a folder of that
-    name itself.
+    """Return the zip of the files that ``model/`` holds now, with ``tensorboard/`` unless the model has a folder of
+    that name itself.
 
     Raises:
         NoResult: the folder holds no files.

@@ -494,13 +494,13 @@ class LogFile(Output):
     """One file of a job's log."""
 
     stream: str
-    """``training``, ``elog``, ``out``, ``err``, or that of a process: ``engine-12.out`` of an engine, ``rank-0.out`` of a
-    gang's.
+    """``training``, ``elog``, ``out``, ``err``, or that of a process: ``engine-12.out`` of an engine, ``rank-0.out`` of
+    a gang's.
     """
     bytes: int
 
 
 class LogFilePage(Page[LogFile]):
-    """The files of a job's log: first the log of the training, the loggers' lines and the driver's output, then those of
-    engines or ranks.
+    """The files of a job's log: first the log of the training, the loggers' lines and the driver's output, then those
+    of engines or ranks.
     """

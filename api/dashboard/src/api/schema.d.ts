@@ -1,4 +1,4 @@
-// openapi.json sha256: 1067cd16099693bdbad5db2408067947eb454ed17696fa875fe3ee16432306ba
+// openapi.json sha256: 3bd790d0d12f715e3fab3df0d00a3314674151e85fcebf03988afc1612f8bfd8
 export interface paths {
     "/api/v1/frameworks": {
         parameters: {
@@ -2280,8 +2280,8 @@ export interface components {
         };
         /**
          * LogFilePage
-         * @description The files of a job's log: first the log of the training, the loggers' lines and the driver's output, then those of
-         *     engines or ranks.
+         * @description The files of a job's log: first the log of the training, the loggers' lines and the driver's output, then those
+         *     of engines or ranks.
          */
         LogFilePage: {
             /** Items */
