@@ -136,12 +136,13 @@ def _torch_reduced(obj: Any) -> Any:
 
 
 def _keras2_reduced(obj: Any) -> Any:
-    """Return how an optimizer or a metric of Keras 2 is pickled, by its configuration; None: it is neither. Their
-    variables cannot be pickled."""
+    """Return how an optimizer, a metric or a model without weights of Keras 2 is pickled, by its configuration; None:
+    it is none of these. Their variables cannot be pickled."""
     keras = sys.modules.get("tf_keras")
-    if keras is not None and isinstance(obj, keras.optimizers.Optimizer | keras.metrics.Metric):
-        return type(obj).from_config, (obj.get_config(),)
-    return None
+    if keras is None or not isinstance(obj, keras.optimizers.Optimizer | keras.metrics.Metric | keras.Model):
+        return None
+    unbuilt = not isinstance(obj, keras.Model) or not obj.built
+    return (type(obj).from_config, (obj.get_config(),)) if unbuilt else None
 
 
 def _hooks(model: Any) -> Iterator[tuple[Any, list[Any], list[Any]]]:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
@@ -22,7 +21,6 @@ from pyedt.notebook.received import KERNEL_VARIABLE, MAIN
 _LOOK_SECONDS = 0.5
 _PATIENCE_SECONDS = 15.0
 """How long a training may take to end after the cell was interrupted."""
-_LAST_LINES = 20
 _NOT_PASSED_ON = ("EDT_TOKEN", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE")
 """Variables that the training does not get: a secret that it does not need, and those by which a kernel says that it
 shows colours, with which bars that move would come."""
@@ -68,7 +66,7 @@ class LocalJob:
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             KERNEL_VARIABLE: str(os.getpid()),
         }
-        began, course, last = time.monotonic(), _Course(self.id, log), deque[str](maxlen=_LAST_LINES)
+        began, course, last = time.monotonic(), _Course(self.id, log), ""
         process = subprocess.Popen(
             [sys.executable, "-u", str(code / MAIN)],
             env=environ,
@@ -81,7 +79,7 @@ class LocalJob:
         try:
             with process.stdout as output:
                 for line in _lines(output, lambda: course.show(progress)):
-                    last.append(line)
+                    last = line or last
                     say(line)
             status = process.wait()
         except BaseException:
@@ -94,7 +92,7 @@ class LocalJob:
             say(f"--------END TRAINING: completed {course.iterations} iterations in {seconds:.2f} seconds.--------")
         say(f"Job {self.id} finishes with state {'ERROR' if status else 'FINISHED'}.")
         if status:
-            raise JobFailed(self.id, f"it has ended with exit status {status}", "\n".join(last))
+            raise JobFailed(self.id, last or f"it has ended with exit status {status}")
 
 
 class _Course:

@@ -56,8 +56,8 @@ class FabricModel:
             if place.api is None:
                 local = LocalJob(name)
                 local.train(code, Progress())
-                weights.load(local.id, self.model, local.files)
                 self.job, self._local = local.id, local
+                weights.load(local.id, self.model, local.files)
                 return
             self.job = platform.train(code, package, size, Progress())
             with platform.files_of(self.job, Path(temporary)) as files:

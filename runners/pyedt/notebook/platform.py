@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from edt_contract.frameworks import KERAS2_VARIABLE
 from edt_runner import environment
+from fabric_model.arguments import check_count
 from pyedt.notebook.display import Curve, Progress, say
 from pyedt.notebook.errors import JobFailed, NoPlatform
 
@@ -32,6 +33,7 @@ _Number = TypeVar("_Number", int, float)
 HERE = "local"
 """Value of EDT_API that asks for a training on this machine."""
 _FRAMEWORKS = {"torch": "edtPyTorch", "keras": "edtTensorflow", "tf_keras": "edtTensorflow"}
+_COUNTS = ("batch_size", "engines_number", "worker_num", "worker_device_num", "effective_batch_size")
 _PAUSE_SECONDS = 0.5
 _PATIENCE_SECONDS = 60.0
 """How long an API may not answer while a job is followed (an upgrade, a restart of `edt up`)."""
@@ -102,7 +104,13 @@ class Size:
 
         Args:
             train: name -> value.
+
+        Raises:
+            UsageError: one of them is no whole number above 0.
         """
+        for name in _COUNTS:
+            if train.get(name) is not None:
+                check_count(name, train[name], least=1)
         workers, devices = train.get("engines_number"), 1
         if workers is None and train.get("worker_num") is not None:
             workers, devices = train["worker_num"], train.get("worker_device_num") or 1
@@ -201,7 +209,7 @@ def train(code: Path, package: str, size: Size, progress: Progress) -> str:
     Raises:
         JobFailed: it has failed, or somebody has stopped it.
         NoPlatform: the platform refuses it.
-        KeyboardInterrupt: the user has interrupted the cell; the job is being stopped.
+        KeyboardInterrupt: the user has interrupted the cell; the job was asked to stop.
     """
     with _session() as api:
         job = PlatformJob(api, _submit(api, code, package, size))
@@ -209,8 +217,9 @@ def train(code: Path, package: str, size: Size, progress: Progress) -> str:
         try:
             ended = job.follow(progress)
         except KeyboardInterrupt:
-            say(f"Stopping job {job.id}.")
+            say(f"Stopping job {job.id}. A second interrupt does not wait for its end.")
             job.stop()
+            say(f"Job {job.id} finishes with state {job.follow(progress).state}.")
             raise
         say(f"Job {job.id} finishes with state {ended.state}.")
         job.check(ended)
@@ -231,6 +240,7 @@ def _session() -> Iterator[Session]:
 
 def _submit(api: Session, code: Path, package: str, size: Size) -> str:
     from edt_api.schemas.jobs import Exec
+    from edt_cli.errors import Refused
     from edt_cli.pack import pack
     from edt_cli.session import EXECS
 
@@ -252,7 +262,14 @@ def _submit(api: Session, code: Path, package: str, size: Size) -> str:
         return {"data": {"data": json.dumps(form)}, "files": files}
 
     with archive.file:
-        return api.read(Exec, api.post_once(EXECS, request)).id
+        try:
+            return api.read(Exec, api.post_once(EXECS, request)).id
+        except Refused as error:
+            megabytes = archive.file.seek(0, os.SEEK_END) / 1e6
+            raise NoPlatform(
+                f"{error}. The notebook sends {megabytes:,.1f} MB: the model, and all data that its functions refer "
+                "to. What datasets_function reads when it is called does not go along"
+            ) from error
 
 
 def fetch(job: str, target: Path) -> None:

@@ -25,7 +25,7 @@ def load(job: str, model: Any, files: Path | zipfile.Path) -> None:
         files: the folder with the job's model files, or the zip of it.
 
     Raises:
-        JobFailed: the job has saved no weights of such a model.
+        JobFailed: the job has saved no weights of such a model, or a Keras model cannot be built here.
     """
     folder = files / "train"
     if packages_of(model) == ["torch"]:
@@ -53,9 +53,16 @@ def _load_keras(job: str, model: Any, folder: Path | zipfile.Path) -> None:
                 archive.extract(_IN_KERAS, temporary)
                 build = json.loads(archive.read(_CONFIG)).get("build_config")
             if not model.built and build:
-                model.build_from_config(build)
+                model.build_from_config(build)  # its layers
+                model.built = bool(model.weights)
         elif weights.is_file():
             target.write_bytes(weights.read_bytes())
         else:
             raise JobFailed(job, f"it has saved neither {whole.name} nor {weights.name}")
+        if not model.built:
+            raise JobFailed(
+                job,
+                "it has trained the model, but the notebook's model is not built, so there is nowhere to put its "
+                "weights: download() gives them, and before train() a call of the model with a batch builds it",
+            )
         model.load_weights(target)
