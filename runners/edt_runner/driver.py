@@ -21,6 +21,7 @@ from edt_contract.attempt import AttemptSpec
 from edt_contract.checkpoints import Checkpoint
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_runner import environment
+from edt_runner.adapter import State
 from edt_runner.checkpoints import checkpoint, resume
 from edt_runner.checkpoints.snapshot import read_state
 from edt_runner.checkpoints.user_files import sweep
@@ -279,8 +280,8 @@ class Driver:
             UsageError: the state of the other job does not fit this script, or the job was given too few epochs.
             CheckpointError: the copy of the other job's checkpoint is not whole.
         """
-        facts = self._training.identity(self._spec.arguments)
-        identity = resume.identity(facts, self._adapter.export_state())
+        state = self._adapter.export_state()
+        identity = resume.identity(self._training.identity(self._spec.arguments), state)
         folder = Path(self._spec.checkpoint_dir)
         found = checkpoint.newest(folder, note=_tell)
         if found is not None and self._spec.epochs and found.offset > self._training.schedule.length:
@@ -295,14 +296,14 @@ class Driver:
                 return
             self._take(found, resume.from_own(found, identity, self._training.schedule))
         elif self._spec.begin_from:
-            self._begin_from_another(identity)
+            self._begin_from_another(identity, state)
 
-    def _begin_from_another(self, identity: Mapping[str, Any]) -> None:
+    def _begin_from_another(self, identity: Mapping[str, Any], state: State) -> None:
         other = self._spec.begin_from
         found = checkpoint.newest(Path(self._spec.begin_dir), note=_tell)
         if found is None:
             raise CheckpointError(f"--resume-from {other}: the copy of its checkpoint is gone or damaged")
-        start = resume.from_another(other, found, identity, self._training.schedule)
+        start = resume.from_another(other, found, identity, self._training.schedule, state)
         try:
             self._take(found, start)
         except StateMismatch as error:
@@ -318,8 +319,10 @@ class Driver:
         self._history = start.history
         self._resumed_at = start.offset if start.resumed else None
         self._state_at = {"offset": start.offset, "metric_sums": start.metric_sums}
-        for note in start.notes:
-            _tell(note)
+        place, *others = start.notes
+        (_tell if start.resumed else self._log.note)(place)  # the readable log begins with the step itself
+        for note in others:
+            self._log.note(note)
 
     def _send_state(self, number: int, message: SendStateToEngine) -> None:
         """Send the state to the first engine. If the engine dies during the transfer, the coordinator will name

@@ -5,12 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
 
 from edt_contract.reports import ReportKind
 from edt_demo import sample_record as record
+from edt_runner.checkpoints import checkpoint
 from support.training import Elastic, on_both_frameworks, with_pytorch_first
 from support.waiting import until
 
@@ -38,9 +45,9 @@ def test_the_last_engine_leaves_a_checkpoint_in_mid_epoch_and_the_next_attempt_g
         training.hold([])
         training.gate.until(training.over, sparing=True)
         end = training.kinds(ReportKind.ATTEMPT_ENDED)[-1]
-        checkpoint = training.kinds(ReportKind.CHECKPOINTED)[-1]
+        left_at = training.kinds(ReportKind.CHECKPOINTED)[-1]
     assert end["kind"] == "left"
-    assert 0 < checkpoint["step"] < 15  # an epoch has 15 steps
+    assert 0 < left_at["step"] < 15  # an epoch has 15 steps
     with attempt("conv", fence=2) as training:
         training.settle([4, 5, 6])
         end = training.finish()
@@ -85,6 +92,95 @@ def test_a_torn_checkpoint_is_passed_over_for_the_one_before(attempt: Attempt, u
         assert training.finish()["digest"] == expected
         log = (training.log_dir / "driver.err").read_text()
     assert "is passed over" in log and "Resuming from step 15 of 45" in log
+
+
+def left_in_mid_epoch(training: Elastic) -> dict[str, Any]:
+    """Let one engine train a part of the first epoch and leave. Returns how a job begins from its checkpoint."""
+    training.settle([1])
+    training.hold([])
+    training.gate.until(training.over, sparing=True)
+    return {"folder": "another", "begin_from": "edt-1", "begin_dir": training.spec.checkpoint_dir}
+
+
+def parameters(folder: str) -> dict[str, Any]:
+    """Of the newest checkpoint in ``folder``."""
+    found = checkpoint.newest(Path(folder))
+    assert found is not None
+    return {name: tensor for name, tensor in load_file(found.state_file).items() if name.startswith("model.")}
+
+
+@with_pytorch_first
+def test_another_job_goes_on_from_a_checkpoint_and_ends_with_the_bits_of_one_undisturbed_run(
+    attempt: Attempt, undisturbed: Undisturbed
+) -> None:
+    """The first has two epochs and leaves in the first of them; the other has three."""
+    with attempt("conv") as first:
+        begin = left_in_mid_epoch(first)
+    with attempt("conv", "--epochs", 3, **begin) as training:
+        training.settle([1, 2])
+        assert training.finish()["digest"] == undisturbed("conv", "--epochs", 3)
+        log = (training.log_dir / "driver.err").read_text()
+    assert re.search(r"Resuming from step \d+ of 45, with the state of edt-1\.", log)
+    assert len(list(Path(training.spec.checkpoint_dir).glob("at-*"))) == 1  # what is over keeps the newest
+
+
+@pytest.mark.parametrize(
+    ("others", "begins"),
+    [
+        ((), "Resuming from step"),
+        (("--samples", 56), "Beginning at step 0 with the weights and the optimizer of edt-1"),
+    ],
+)
+def test_the_learning_rate_of_the_script_wins_over_that_of_the_checkpoint(
+    attempt: Attempt, others: tuple[object, ...], begins: str
+) -> None:
+    """It is 0, so that the other job ends with the parameters with which the first has left."""
+    with attempt("conv") as first:
+        begin = left_in_mid_epoch(first)
+    with attempt("conv", "--lr", 0, *others, **begin) as training:
+        training.settle([1])
+        assert training.finish()["kind"] == "finished"
+        log = (training.log_dir / "driver.err").read_text()
+    assert begins in log
+    before, after = parameters(begin["begin_dir"]), parameters(training.spec.checkpoint_dir)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_script_that_does_not_fit_the_checkpoint_of_another_job_ends_with_both_sides_named(attempt: Attempt) -> None:
+    with attempt("conv") as first:
+        begin = left_in_mid_epoch(first)
+    with attempt("conv", "--classes", 7, **begin) as training:
+        training.hold([1])
+        end = training.finish()
+    assert end["kind"] == "script-error"
+    assert "--resume-from edt-1" in end["message"]
+    assert "float32 [5, 96] in the training, float32 [7, 96] in this process" in end["message"]
+
+
+def test_a_training_goes_on_with_the_epochs_that_its_job_was_given(attempt: Attempt, undisturbed: Undisturbed) -> None:
+    """Three instead of two from its second attempt on, and two instead of three again in a third."""
+    with attempt("conv", *SELDOM) as training:
+        training.settle([1])
+        come_to_checkpoint(training, 1)
+        training.hold([])
+        training.gate.until(training.over, sparing=True)
+    with attempt("conv", *SELDOM, fence=2, epochs=3) as training:
+        training.settle([2])
+        training.gate.allow(31)
+        until(lambda: training.happened(ReportKind.CHECKPOINTED, step=30), 60, "two epochs are on disk")
+        training.hold([])
+        training.gate.until(training.over, sparing=True)
+        log = (training.log_dir / "driver.err").read_text()
+    assert "The training has 3 epochs in all, as edt extend asked for; the script says 2." in log
+    assert "Resuming from step" in log
+    with attempt("conv", *SELDOM, fence=3, epochs=2) as training:
+        training.settle([3])
+        assert training.finish()["digest"] == undisturbed("conv")
+    begin = {"folder": "another", "begin_from": "edt-1", "begin_dir": training.spec.checkpoint_dir}
+    with attempt("conv", *SELDOM, epochs=3, **begin) as training:
+        training.settle([1])
+        assert training.finish()["digest"] == undisturbed("conv", "--epochs", 3)
 
 
 def test_checkpoints_of_another_training_are_set_aside(attempt: Attempt) -> None:

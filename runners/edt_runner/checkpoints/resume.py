@@ -26,6 +26,10 @@ from edt_runner.schedule import Schedule, StepKind
 EPOCHS, SETTINGS = "epochs", "optimizer settings"
 _CALLBACKS, _OF_CALLBACKS = "callbacks", "callback."
 """The key of ``State.meta`` under which callbacks remember, and how the names of their tensors begin."""
+_COMPANIONS, _OF_COMPANIONS = "companions", "companion."
+"""The same of schedulers, averages of weights, and whatever else is bound to an optimizer."""
+_TENSOR = "tensor "
+"""How the names of settings begin that are tensors."""
 _NO_SETTINGS = frozenset({"plain", "scaling", "keras", "optimizer", _CALLBACKS})
 """Keys of ``State.meta`` that hold no settings: state, and what a model is made with."""
 _STEPS = (
@@ -41,6 +45,7 @@ _STEPS = (
 )
 """What decides which samples a step has. If one of these differs, there is no same step."""
 _VALIDATION = ("test_samples", "test samples", "validation_freq")
+_NEED_NOT_BE_EQUAL = frozenset({EPOCHS, SETTINGS, "arguments", *_STEPS, *_VALIDATION})
 _DEFAULTS: Mapping[str, Any] = {
     "user_callback": [],
     "step_samples": 0,
@@ -125,7 +130,7 @@ def from_own(found: Checkpoint, now: Mapping[str, Any], schedule: Schedule) -> S
     return Start(found.offset, True, found.manifest["metric_sums"], meta, _edit(changed), history, notes)
 
 
-def from_another(job: str, found: Checkpoint, now: Mapping[str, Any], schedule: Schedule) -> Start:
+def from_another(job: str, found: Checkpoint, now: Mapping[str, Any], schedule: Schedule, state: State) -> Start:
     """Begin from the checkpoint of another job.
 
     Args:
@@ -133,24 +138,18 @@ def from_another(job: str, found: Checkpoint, now: Mapping[str, Any], schedule: 
         found: its checkpoint.
         now: identity of this training.
         schedule: of this training.
+        state: of this process, before the first step.
 
     Raises:
         UsageError: the state does not fit this script, or nothing is left to train.
     """
     then = found.manifest["identity"]
     _refuse_another_state(job, then, now)
+    others = [name for name in _STEPS if _of(then, name) != now[name]]
+    if others:
+        return _anew(job, found, now, state, others)
     changed = _changed(then, now)
-    told = _told(job, "this script", changed)
     meta = _not_stopped(_with_settings(found.manifest["meta"], changed))
-    same_callbacks = _of(then, "user_callback") == now["user_callback"]
-    kept = dict.fromkeys(name for name in _STEPS if _of(then, name) != now[name])
-    if kept:
-        differ = ", ".join(f"{name} was {_of(then, name)}, is {now[name]}" for name in kept)
-        told = (
-            f"Beginning at step 0 with the weights and the optimizer of {job}, since its steps were others ({differ}).",
-            *told,
-        )
-        return Start(0, False, {}, {**meta, _CALLBACKS: None}, _edit(changed, callbacks=False), ReplicaHistory(), told)
     before = _before(then)
     offset = moved(before, found.offset, schedule)
     step = before.steps_before(found.offset)
@@ -160,19 +159,42 @@ def from_another(job: str, found: Checkpoint, now: Mapping[str, Any], schedule: 
             f"{schedule.epochs} epochs have {schedule.steps}; takes more epochs (edt extend {job} --epochs N), or "
             "other data, batch_size or seed, with which the training begins at step 0 from its weights"
         )
-    notes = [f"Resuming from step {step} of {schedule.steps}, with the state of {job}.", *told]
-    others = sorted(set(then) | set(now) - {EPOCHS, SETTINGS, "arguments", *_STEPS, *_VALIDATION})
-    others = [name for name in others if name in now and _of(then, name) != now[name]]
-    notes += [f"{name} was {_of(then, name)} in {job}, is {now[name]} here." for name in others if name in now]
+    notes = [f"Resuming from step {step} of {schedule.steps}, with the state of {job}."]
+    notes += _told(job, "this script", changed)
+    differ = [name for name in now if name not in _NEED_NOT_BE_EQUAL and _of(then, name) != now[name]]
+    notes += [f"{name} was {_of(then, name)} in {job}, is {now[name]} here." for name in differ]
     sums = dict(found.manifest["metric_sums"])
     history = _history(found)
     if offset != found.offset:
         sums.pop(StepKind.VALIDATE.value, None)
         known = history.equal_at >= found.offset
         history = replace(history, equal_at=offset if known else 0)
-    if not same_callbacks:
-        meta = {**meta, _CALLBACKS: None}
-    return Start(offset, True, sums, meta, _edit(changed, callbacks=same_callbacks), history, notes)
+    left_out: tuple[str, ...] = ()
+    if _of(then, "user_callback") != now["user_callback"]:
+        meta, left_out = {**meta, _CALLBACKS: None}, (_OF_CALLBACKS,)
+    return Start(offset, True, sums, meta, _edit(changed, left_out), history, notes)
+
+
+def _anew(job: str, found: Checkpoint, now: Mapping[str, Any], state: State, others: Sequence[str]) -> Start:
+    """Begin at step 0 with the parameters of another job and what its optimizer remembers. Settings and schedules are
+    those with which this script begins, since a schedule begins anew, too.
+    """
+    then = found.manifest["identity"]
+    differ = ", ".join(f"{name} was {_of(then, name)}, is {now[name]}" for name in others)
+    note = f"Beginning at step 0 with the weights and the optimizer of {job}, since its steps were others ({differ})."
+    there = found.manifest["meta"]
+    meta = {**there, **{key: value for key, value in state.meta.items() if key not in _NO_SETTINGS}, _CALLBACKS: None}
+    settings = {name: (None, value) for name, value in now[SETTINGS].items()}
+    left_out, added = [_OF_CALLBACKS], dict[str, Tensor]()
+    if _kinds(there) != _kinds(state.meta):
+        left_out.append(_OF_COMPANIONS)
+        added = {name: t.detach().cpu().clone() for name, t in state.tensors.items() if name.startswith(_OF_COMPANIONS)}
+        meta[_COMPANIONS] = state.meta.get(_COMPANIONS) or []
+    return Start(0, False, {}, meta, _edit(settings, left_out, added), ReplicaHistory(), (note,))
+
+
+def _kinds(meta: Mapping[str, Any]) -> list[Any]:
+    return [kind for kind, _ in meta.get(_COMPANIONS) or []]
 
 
 def moved(before: Schedule, offset: int, after: Schedule) -> int:
@@ -229,25 +251,31 @@ def _not_stopped(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 # ── settings of the optimizer ─────────────────────────────────────────────────────────────────────────────────────────
 def _settings(state: State) -> Iterator[tuple[str, Any]]:
-    """All plain settings of the optimizer, and its settings that are tensors of one number, by name."""
+    """All plain settings of the optimizer and of what is bound to it, and learning rates and the like that are tensors,
+    by name."""
     for path, value in _leaves(state.meta, ()):
         if path[0] not in _NO_SETTINGS:
             yield ".".join(path), value
     for name, tensor in state.tensors.items():
-        if name.startswith(("group.", "optimizer.")) and tensor.numel() == 1:
-            yield f"tensor {name}", tensor.reshape(-1)[0].item()
+        is_rate = "learning_rate" in state.names.get(name, "")  # Keras has it in a variable
+        if (name.startswith("group.") or is_rate) and tensor.numel() == 1:
+            yield f"{_TENSOR}{name}", tensor.reshape(-1)[0].item()
 
 
 def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """(path, value) of everything in ``value`` that is no mapping, and no list with a mapping."""
+    """(path, value) of everything in ``value`` that is no mapping, and no list of other things than plain values."""
     if isinstance(value, Mapping):
         for key in value:
             yield from _leaves(value[key], (*path, str(key)))
-    elif isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
+    elif _is_nested(value):
         for index, item in enumerate(value):
             yield from _leaves(item, (*path, str(index)))
     else:
         yield path, list(value) if isinstance(value, tuple) else value
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, list | tuple) and any(isinstance(item, Mapping | list | tuple) for item in value)
 
 
 def _changed(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -257,16 +285,19 @@ def _changed(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple
 
 
 def _told(there: str, here: str, changed: Mapping[str, tuple[Any, Any]]) -> tuple[str, ...]:
-    if not changed:
+    shown = {_plain(name): pair for name, pair in changed.items() if not name.startswith(f"{_COMPANIONS}.")}
+    if not shown:
         return ()
-    each = ", ".join(f"{_plain(name)} {before} → {after}" for name, (before, after) in changed.items())
+    each = ", ".join(f"{name} {before} → {after}" for name, (before, after) in shown.items())
     return (f"Settings that {here} begins with otherwise than {there}, and which are {here}'s from now on: {each}.",)
 
 
 def _plain(name: str) -> str:
-    match name.removeprefix("tensor ").split("."):
+    match name.removeprefix(_TENSOR).split("."):
         case ["groups" | "group", number, key]:
             return f"{key} of group {number}"
+        case ["optimizer", _]:
+            return "learning_rate"
         case [_, *rest]:
             return ".".join(rest)
         case _:
@@ -279,25 +310,30 @@ def _with_settings(meta: Mapping[str, Any], changed: Mapping[str, tuple[Any, Any
     def taken(value: Any, path: tuple[str, ...]) -> Any:
         if isinstance(value, Mapping):
             return {key: taken(item, (*path, str(key))) for key, item in value.items()}
-        if isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
+        if _is_nested(value):
             return [taken(item, (*path, str(index))) for index, item in enumerate(value)]
         return changed[name][1] if (name := ".".join(path)) in changed else value
 
     return {key: value if key in _NO_SETTINGS else taken(value, (key,)) for key, value in meta.items()}
 
 
-def _edit(changed: Mapping[str, tuple[Any, Any]], *, callbacks: bool = True) -> Edit:
+def _edit(
+    changed: Mapping[str, tuple[Any, Any]], left_out: Sequence[str] = (), added: Mapping[str, Tensor] | None = None
+) -> Edit:
     """A function that gives tensors this script's values of the changed settings.
 
     Args:
         changed: name to (before, now).
-        callbacks: whether what callbacks remember stays.
+        left_out: beginnings of the names of tensors that are not taken.
+        added: tensors that are taken beside those of the checkpoint.
     """
+    rates = {name.removeprefix(_TENSOR): value for name, (_, value) in changed.items() if name.startswith(_TENSOR)}
 
     def edit(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        for name, (_, value) in changed.items():
-            if (tensor := tensors.get(name.removeprefix("tensor "))) is not None and name.startswith("tensor "):
-                tensor.fill_(value)
-        return {name: t for name, t in tensors.items() if callbacks or not name.startswith(_OF_CALLBACKS)}
+        taken = {name: tensor for name, tensor in tensors.items() if not name.startswith(tuple(left_out))}
+        for name, value in rates.items():
+            if name in taken:
+                taken[name].fill_(value)
+        return {**taken, **(added or {})}
 
     return edit

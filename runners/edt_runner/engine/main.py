@@ -112,18 +112,16 @@ def _prepare(training: Training, role: Context) -> EngineParts:
 
 
 def _warm_up(training: Training, adapter: EngineAdapter) -> None:
-    """Compute a small batch before the training begins. An exception of the model gets a note that it came from this
-    trial."""
-    size = training.schedule.batch_size
-    units = min(2, size)
-    try:
-        adapter.warm_up(training.samples.probe_batch(units))
-    except Exception as error:
-        error.add_note(
-            f"This was a trial before the training: a batch of {units}, the first training sample repeated. "
-            f"The training's own micro-batches have {size}."
-        )
-        raise
+    """Compute batches before the training begins. An exception of the model gets a note that it came from this trial."""
+    for units in training.warm_up_sizes():
+        try:
+            adapter.warm_up(training.samples.probe_batch(units))
+        except Exception as error:
+            error.add_note(
+                f"This was a trial before the training: a batch of {units}, the first training sample repeated. "
+                f"The training's own micro-batches have {training.schedule.batch_size}."
+            )
+            raise
 
 
 def _restore(folder: Path, most: int, adapter: EngineAdapter) -> Mapping[str, Any]:
@@ -175,6 +173,7 @@ def _snapshots(
             "job": role.spec.job,
             "fence": role.spec.fence,
             "identity": identity,
+            "step": training.schedule.steps_before(offset),
             "threads": role.spec.threads,
             "computing": computing,
             "replicas": to_json_object(link.history) if link.history is not None else {},

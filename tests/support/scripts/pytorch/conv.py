@@ -21,6 +21,8 @@ parser.add_argument("--reduction", default="exact")
 parser.add_argument("--recovery", type=float, default=10.0)
 parser.add_argument("--scaling", default="fixed")
 parser.add_argument("--rule")
+parser.add_argument("--lr", type=float, default=1e-2)
+parser.add_argument("--classes", type=int, default=5, help="outputs of the last layer")
 parser.add_argument("--own-step", action="store_true", help="compute micro-batches by functions of WMLA's form")
 options = parser.parse_args()
 if options.rule == "adascale":
@@ -62,13 +64,13 @@ net = nn.Sequential(
     nn.MaxPool2d(2),
     nn.Flatten(),
     nn.Dropout(0.25),
-    nn.Linear(96, 5),
+    nn.Linear(96, options.classes),
 )
 FabricModel(
     net,
     lambda: (Noisy(options.samples), Noisy(37)),
     F.cross_entropy,
-    torch.optim.Adam(net.parameters(), 1e-2),
+    torch.optim.Adam(net.parameters(), options.lr),
     worker_logger_callback=Gate.from_environment(),
     fn_step_train=own_step if options.own_step else None,
     fn_test=own_test if options.own_step else None,
