@@ -8,7 +8,8 @@ small pool of its own here:
     agents     requests and reports of nodes: a node whose request is not answered in time is taken for lost
     uploads    writing a submission's bytes to disk, and the submit itself
     files      logs, results and long lists, one piece at a time
-    bulk       work that can take minutes: removing all jobs of a user, or a user with many jobs
+    bulk       work that can take minutes: removing all jobs of a user, or a user with many jobs, or copying the
+               checkpoint from which a new job begins
 
 The pools that use the database have together no more threads than there are connections for reading
 (``edt_scheduler.store.database``), so no thread waits for a connection. A route that uses a pool is ``async``, and so

@@ -88,6 +88,7 @@ def job(view: JobView) -> jobs.Job:
             "attempts": view.fence,
             "progress": progress(view.progress),
             "share_done": view.share_done,
+            "kept": view.kept,
             "ended_early": view.ended_early,
             "main_metric": _main_metric(view.main_metric),
             "work_dir": str(view.work_dir),

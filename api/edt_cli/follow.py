@@ -263,5 +263,5 @@ def follow(api: Session, job: str, wanted: Iterable[str] | None = None) -> int:
 
 
 def _say(job: Job) -> None:
-    why = output.remark(job)
+    why = "; ".join(filter(None, (output.remark(job), job.kept)))
     typer.echo(f"{job.id} {output.state(job)}{f': {why}' if why else ''}", err=True)

@@ -46,6 +46,10 @@ def submit(
     main: Annotated[str | None, typer.Option(help="A folder's script; default main.py, or the only one.")] = None,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     framework: Annotated[str, typer.Option(help="One of `edt frameworks`.")] = "edtPyTorch",
+    resume_from: Annotated[
+        str | None,
+        typer.Option(metavar="JOB", help="Begin from the newest checkpoint of this job, which may be over."),
+    ] = None,
     user_cmd: Annotated[bool, typer.Option("--user-cmd", help="Run the command after -- instead of a script.")] = False,
     environ: Annotated[
         list[str] | None,
@@ -84,10 +88,11 @@ def submit(
     words += ["--workerDeviceNum", str(gpus_per_worker)] if gpus_per_worker > 1 else []
     words += ["--maxRestarts", str(max_restarts)] if max_restarts else []
     words += ["--appName", name] if name else []
+    words += ["--resume-from", resume_from] if resume_from else []
     words += ["--cs-datastore-meta", f"type=fs,data_path={data_path}"] if data_path else []
     words += ["--msd-image-name", image] if image else []
     for given in environ or []:
-        words += ["--msd-env", _variable(given)]
+        words += ["--msd-env", variable(given)]
     words += [*(["--user-cmd"] if user_cmd else []), "--", *own] if own else []
     with session(context.obj) as api, archive.file if archive else nullcontext():
 
@@ -108,7 +113,7 @@ def submit(
             typer.echo(job.id)
 
 
-def _variable(given: str) -> str:
+def variable(given: str) -> str:
     """Return ``NAME=VALUE`` for an ``--env`` option. Without a value, the value comes from this process's environment.
 
     Raises:
@@ -177,7 +182,7 @@ def get(context: typer.Context, job_id: JobArgument, form: FormatOption = Format
         ("State", output.state(job)),
         ("Kind", job.kind if job.processes is None else _gang(job)),
         ("Slots", "" if job.state.over else _slots(job)),
-        ("Progress", _progress(job)),
+        ("Progress", ", ".join(filter(None, (_progress(job), job.ended_early)))),
         ("Left", f"about {output.span(job.eta_seconds)}" if job.eta_seconds is not None else ""),
         ("Speed", metrics.speed(job)),
         ("Training", metrics.training(job)),
@@ -185,6 +190,8 @@ def get(context: typer.Context, job_id: JobArgument, form: FormatOption = Format
         ("Best", metrics.best(job)),
         ("Best model", metrics.best_model(job)),
         ("Attempts", str(job.attempts)),
+        ("Begun from", _begun_from(job)),
+        ("Epochs", f"{job.wanted_epochs} in all, as edt extend asked for" if job.wanted_epochs else ""),
         ("Restarts", f"{job.restarts} of at most {job.max_restarts}" if job.max_restarts else ""),
         ("Submitted", f"{output.ago(job.created_at)} ago"),
         ("Image", job.image or ""),
@@ -193,11 +200,19 @@ def get(context: typer.Context, job_id: JobArgument, form: FormatOption = Format
         ("Note", job.remark or ""),
         ("No effect", _without_effect(job)),
         ("Message", output.remark(job)),
+        ("Kept", job.kept or ""),
         ("Result", _result(job)),
         ("Removed", job.results_removed or ""),
         ("SHA-256", job.digest or ""),
     ]
     output.sheet((title, value) for title, value in lines if value)
+
+
+def _begun_from(job: Job) -> str:
+    """Return from which job's checkpoint a job has begun; "": it began anew."""
+    if job.resumed_from is None:
+        return ""
+    return f"{job.resumed_from}, its checkpoint" + (f" of step {job.resumed_step}" if job.resumed_step else "")
 
 
 def _gang(job: Job) -> str:
@@ -221,9 +236,20 @@ def stop(context: typer.Context, jobs: Annotated[list[str], typer.Argument(metav
         if job.state.over:
             return f"{job_id} is over already: {job.state}"
         api.ask("POST", f"{EXECS}/{job_id}/stop")
-        return f"{job_id} is being stopped"
+        return f"{job_id} is being stopped{_kept(job)}"
 
-    _for_each(context, jobs, one)
+    for_each(context, jobs, one)
+
+
+def _kept(job: Job) -> str:
+    """Return what is kept of an elastic job that is being stopped, as the end of a sentence."""
+    if job.processes is not None:
+        return ""
+    if job.checkpoint_step is None:
+        return "; nothing of its training is kept, since it has no checkpoint yet"
+    of = f" of {job.steps_total}" if job.steps_total else ""
+    more = f"`edt submit … --resume-from {job.id}` goes on from there"
+    return f"; its training is kept up to step {job.checkpoint_step}{of} at least: {more}"
 
 
 def rm(
@@ -244,7 +270,7 @@ def rm(
         api.ask("DELETE", f"{EXECS}/{job_id}")
         return f"{job_id} is removed" + ("" if job.state.over else "; it is being stopped")
 
-    _for_each(context, jobs or [], one)
+    for_each(context, jobs or [], one)
 
 
 def _remove_all(context: typer.Context, *, asks: bool) -> None:
@@ -264,7 +290,7 @@ def _remove_all(context: typer.Context, *, asks: bool) -> None:
         typer.echo("all of your jobs are removed")
 
 
-def _for_each(context: typer.Context, jobs: Sequence[str], one: Callable[[Session, str], str]) -> None:
+def for_each(context: typer.Context, jobs: Sequence[str], one: Callable[[Session, str], str]) -> None:
     """Call ``one`` for each job and print its result. A refusal does not stop the other calls.
 
     Raises:
@@ -309,8 +335,7 @@ def _progress(job: Job) -> str:
     step, total = job.progress.get("step"), job.progress.get("steps_total") or job.steps_total
     if step is None:
         return ""
-    early = f", {job.ended_early}" if job.ended_early else ""
-    return f"{step}/{total} ({_percent(job)}){early}" if total else f"{step}{early}"
+    return f"{step}/{total} ({_percent(job)})" if total else str(step)
 
 
 def _percent(job: Job) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edt_cli import cluster, doctor, emulate, events, frameworks, jobs, login, logs, tokens
+from edt_cli import cluster, doctor, emulate, events, frameworks, jobs, lives, login, logs, tokens
 from edt_cli.errors import CliError
 from edt_cli.up import command as up
 
@@ -37,6 +37,9 @@ app.command("ls")(jobs.ls)
 app.command("get")(jobs.get)
 app.command("logs")(logs.logs)
 app.command("events")(events.events)
+app.command("pause")(lives.pause)
+app.command("resume")(lives.resume)
+app.command("extend")(lives.extend)
 app.command("stop")(jobs.stop)
 app.command("rm")(jobs.rm)
 app.command("result")(jobs.result)

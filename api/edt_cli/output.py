@@ -126,9 +126,9 @@ def state(job: Job) -> Text:
     """Return a job's state as people read it.
 
     PENDING is shown without the name of WMLA's scheduler. A pending job that holds slots already is shown as starting,
-    and a job that was asked to stop as stopping.
+    a paused one as pausing or paused, and a job that was asked to stop as stopping.
     """
-    if job.status in {"starting", "stopping"}:
+    if job.status in {"starting", "pausing", "paused", "stopping"}:
         return Text(job.status.upper(), style=_STATE_STYLES[ExecState.PENDING])
     return Text("PENDING" if job.state is ExecState.PENDING else str(job.state), style=_STATE_STYLES[job.state])
 

@@ -37,10 +37,10 @@ from edt_api.submissions.submission import check_data_folder, code, job_spec, re
 from edt_api.submissions.uploads import Upload, receive
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_scheduler.model.idempotency import IdempotentRequest
-from edt_scheduler.model.jobs import JobKey
-from edt_scheduler.operations import execs
+from edt_scheduler.model.jobs import Begin, JobKey
+from edt_scheduler.operations import execs, lives
 from edt_scheduler.operations import frameworks as catalogue
-from edt_scheduler.operations.submitting import StagedSubmission
+from edt_scheduler.operations.submitting import StagedSubmission, begin_path
 from edt_scheduler.platform import Platform
 from edt_scheduler.views import JobView, UserView
 
@@ -118,6 +118,9 @@ async def _take(
     submission, file, idempotent = found
     staged = platform.settings.staged / uuid.uuid4().hex
     try:
+        begin = None
+        if submission.resume_from is not None:
+            begin = await concurrency.bulk.run(partial(_stage_checkpoint, platform, submission, viewer, staged))
         with submits.expected():
             folder, main = await concurrency.unpacking.run(prepare, file, staged, code(submission, upload.filename))
             spec = job_spec(submission, folder, main)
@@ -130,21 +133,35 @@ async def _take(
                 spec = with_remark(spec) if await concurrency.unpacking.run(is_plain, staged) else spec
         crash_point(CrashPoint.API_EXTRACTED)
     except BaseException:
-        await _removed(staged)
+        await removed(staged)
         raise
+    return await hand_in(submits, StagedSubmission(viewer, spec, staged, idempotent, begin))
+
+
+def _stage_checkpoint(platform: Platform, submission: Submission, viewer: UserView, staged: Path) -> Begin:
+    assert submission.resume_from is not None  # the caller has looked
+    return lives.stage_checkpoint(
+        platform, submission.resume_from, backend=submission.backend, viewer=viewer, staged=staged
+    )
+
+
+async def hand_in(submits: concurrency.Gathered[StagedSubmission, JobView], submission: StagedSubmission) -> JobView:
+    """Return the job that becomes of a staged submission. Its staged folders are gone afterwards."""
     try:
-        job = await submits.run(StagedSubmission(viewer, spec, staged, idempotent))
-    except Exception:  # not CancelledError: the server ends, and a thread may still move this folder into the job's
-        await _removed(staged)
+        job = await submits.run(submission)
+    except Exception:  # not CancelledError: the server ends, and a thread may still move these folders into the job's
+        await removed(submission.staged)
         raise
-    if idempotent is not None:  # perhaps the same request has made this job before
-        await _removed(staged)
+    if submission.request is not None:  # perhaps the same request has made this job before
+        await removed(submission.staged)
     return job
 
 
-async def _removed(staged: Path) -> None:
+async def removed(staged: Path) -> None:
+    """Remove the folders that were staged for a submission, as far as they are there."""
     with CancelScope(shield=True):
-        await concurrency.uploads.run(partial(shutil.rmtree, staged, ignore_errors=True))
+        for folder in (staged, begin_path(staged)):
+            await concurrency.uploads.run(partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 def _read(

@@ -7,9 +7,9 @@ notebooks make a table of them (``DataFrame(body, index=[0])``).
 from __future__ import annotations
 
 import enum
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 _Item = TypeVar("_Item")
@@ -234,7 +234,7 @@ class BestModel(Output):
     epoch: int | None = None
     step: int | None = None
     file: str | None = None
-    """Name of its file in the result."""
+    """Name of its files in the result, without their endings."""
 
 
 class MainMetric(Output):
@@ -265,8 +265,20 @@ class Job(Output):
     owner_removed: bool = False
     """Whether the owner was removed as a user. Another user may have the name now."""
     state: ExecState
-    status: Literal["submitted", "waiting", "starting", "running", "stopping", "finished", "stopped", "failed"]
+    status: Literal[
+        "submitted",
+        "waiting",
+        "starting",
+        "running",
+        "pausing",
+        "paused",
+        "stopping",
+        "finished",
+        "stopped",
+        "failed",
+    ]
     """The state as people see it. ``starting``: the job holds slots, and its attempt has not reported its start yet.
+    ``pausing``: its user has paused the job, and some of its processes still run; ``paused``: none does.
     ``stopping``: the job was asked to stop, and some of its processes still run.
     """
     kind: JobKind = JobKind.ELASTIC
@@ -296,6 +308,16 @@ class Job(Output):
     started_at: float | None
     finished_at: float | None
     stop_requested_at: float | None
+    paused_at: float | None = None
+    """Since when a user has paused the job; None: it is not paused."""
+    paused_by: str | None = None
+    """Name of the user who paused it."""
+    wanted_epochs: int | None = None
+    """The epochs that a user gave its training in all; None: those of its script."""
+    resumed_from: str | None = None
+    """The job from whose checkpoint this one began; None: it began anew. That job may be gone."""
+    resumed_step: int | None = None
+    """The step of that checkpoint."""
     attempts: int
     engines: int | None
     """E; None until the training has begun."""
@@ -332,6 +354,10 @@ class Job(Output):
     """SHA-256 of the trained state."""
     exactness: Exactness
     checkpoint_step: int | None
+    """The step of the newest recovery checkpoint; None: there is none."""
+    kept: str | None = None
+    """Of a job that was stopped or has failed: up to which step its training is kept, and how to go on from there, in a
+    sentence. None if nothing is kept."""
     seed: int
     threads: int
     waiting: Waiting | None
@@ -344,6 +370,23 @@ class Job(Output):
     """How many days the files were kept after the job's end, as the administrator set."""
     results_removed: str | None = None
     """Both values in a sentence, which is also the message of ``410 results-removed``."""
+
+
+class Epochs(UserInput):
+    """The epochs that a job's training shall have in all."""
+
+    epochs: Annotated[int, Field(ge=1, le=1_000_000_000)]
+    environ: dict[str, str] = {}
+    """Of a job that is over: values of the variables that it was given, which the platform removed at its end."""
+
+
+class Changed(Output):
+    """A job after a change that its user asked for."""
+
+    job: Job
+    """The job; of one that was over, the new job that goes on."""
+    message: str
+    """What happens now, in a sentence."""
 
 
 class ResultState(Output):

@@ -122,6 +122,8 @@ def parse(args: str, find: Find = find_built_in) -> Submission:
         _check_command(command, framework, prebuilt)
     elif not framework.elastic and not framework.command:
         raise ArgumentsInvalid(USER_CMD, "nothing", f"the command to run, since {framework.name} has none of its own")
+    if not framework.elastic and "--resume-from" in last:
+        raise last["--resume-from"].wrong(f"it with {framework.name}, whose jobs are gangs and keep no checkpoint here")
     image = _text(last.get("--msd-image-name"))
     return Submission(
         framework=framework.name,
@@ -141,6 +143,7 @@ def parse(args: str, find: Find = find_built_in) -> Submission:
         worker_device_num=int(devices.value) if devices else 1,
         max_restarts=int(last["--maxRestarts"].value) if "--maxRestarts" in last else 0,
         pending_timeout=int(timeout.value) if timeout else None,
+        resume_from=_text(last.get("--resume-from")),
         environ=_environ((option for option in options if option.name == "--msd-env"), framework),
         data_path=_data_path(last.get("--cs-datastore-meta")),
         data_source=_text(last.get("--data-source")),

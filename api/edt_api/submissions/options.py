@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from edt_api.submissions.frameworks import RUN_NOW
 from edt_scheduler.model.catalogue import MOST_WORKERS
 from edt_scheduler.model.images import is_name
+from edt_scheduler.model.jobs import job_number
 
 MOST_RESTARTS = 1_000
 _MOST_OF_32_BITS = 2**32 - 2
@@ -101,6 +102,7 @@ OPTIONS: Mapping[str, Option] = {
     "--driverGPULimit": _PARTS,
     "--driverMemoryLimit": _MEMORIES,
     "--numPs": _whole(0, MOST_WORKERS),
+    "--resume-from": Option("the id of a job, such as edt-7", lambda text: job_number(text) is not None, effect=True),
     # on which data, in which environment
     "--cs-datastore-meta": _anything("type=fs[,data_path=FOLDER], a folder below the data file system"),
     "--data-source": _anything("a JSON list as of WMLA"),

@@ -49,7 +49,7 @@ def go_on(tx: Connection, job: Row[Any], by: str, now: float) -> None:
     """
     name = exec_id(job.id)
     if JobState(job.state).terminal:
-        raise JobOver(name, job.state, f"`edt submit … --resume-from {name}` begins a new job from its checkpoint")
+        raise JobOver(name, job.state, _instead(job))
     if job.paused_at is None:
         raise NotNow(name, "is not paused")
     values: dict[str, Any] = {"paused_at": None, "paused_by": None}
@@ -58,6 +58,20 @@ def go_on(tx: Connection, job: Row[Any], by: str, now: float) -> None:
     jobs.change(tx, job.id, **values)
     jobs.record(tx, job.id, "resumed", f"resumed by {by}", {"by": by}, now)
     outbox.put_scheduler(tx, now)
+
+
+def _instead(job: Row[Any]) -> str:
+    """What a user can do who wants a job to go on that is over."""
+    name = exec_id(job.id)
+    if job.gang is not None:
+        return "submit it again; the platform keeps no checkpoint of a gang"
+    if job.checkpoint_step is None:
+        return "submit it again; it had no checkpoint yet"
+    if job.results_removed_at is not None:
+        return "submit it again; its checkpoint was removed with its results"
+    if job.state == JobState.FINISHED:
+        return f"`edt extend {name} --epochs N` goes on with more epochs in a new job"
+    return f"`edt submit … --resume-from {name}` goes on from its checkpoint of step {job.checkpoint_step} in a new job"
 
 
 def extend(tx: Connection, job: Row[Any], epochs: int, by: str, now: float) -> None:
