@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -499,6 +500,10 @@ def test_a_driver_that_is_asked_to_end_from_outside_is_started_again(attempt: At
         end = training.finish()
         (report,) = training.kinds(ReportKind.RESTARTED)
         assert (report["what"], report["why"]) == ("driver", "signal 15")
+        told = (training.log_dir / "training.log").read_text()
+        assert told.count("started: ") == 1 and "the driver was started again; the training went on" in told
+        steps = [int(step) for step in re.findall(r"epoch \d+/\d+ · step (\d+)/", told)]
+        assert steps == sorted(set(steps)), "no line is repeated"
     assert_unharmed(training, end, digest)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from edt_contract.reports import ReportKind
 from edt_demo import sample_record as record
@@ -97,6 +98,11 @@ def test_a_training_goes_on_over_a_full_disk_and_nothing_is_missing_afterwards(
         assert numbers == list(range(1, len(numbers) + 1))
         assert gone(training)[2] == "lost"
         assert lines(training) == list(range(1, EPOCHS * STEPS_AN_EPOCH + 1))
+        told = (training.log_dir / "training.log").read_text()
+        validated = re.findall(r"epoch (\d+)/\d+ .* val_loss", told)
+        assert [int(epoch) for epoch in validated] == list(range(1, EPOCHS + 1))
+        events = EventAccumulator(str(job / "tensorboard/validation")).Reload().Scalars("loss")
+        assert [event.step for event in events] == [epoch * STEPS_AN_EPOCH for epoch in range(1, EPOCHS + 1)]
         newest = checkpoint.newest(Path(training.spec.checkpoint_dir))
         assert newest is not None and not list(Path(training.spec.checkpoint_dir).glob(".at-*"))
         assert (job / "model/train/model_epoch_final.pth").exists()
