@@ -283,16 +283,16 @@ class Driver:
         state = self._adapter.export_state()
         identity = resume.identity(self._training.identity(self._spec.arguments), state)
         folder = Path(self._spec.checkpoint_dir)
-        found = checkpoint.newest(folder, note=_tell)
+        found = checkpoint.newest(folder, note=self._log.note)
         if found is not None and self._spec.epochs and found.offset > self._training.schedule.length:
             # it was given fewer epochs while it trained: it goes back to the end of the last of them
-            found = checkpoint.newest(folder, most=self._training.schedule.length, note=_tell) or found
+            found = checkpoint.newest(folder, most=self._training.schedule.length, note=self._log.note) or found
             checkpoint.forget_after(folder, found.offset)
         if found is not None:
             different = resume.difference(identity, found.manifest["identity"], extended=bool(self._spec.epochs))
             if different:
                 aside = checkpoint.set_aside(folder)
-                _tell(f"Starting anew: {different}. The old checkpoints are in {aside}.")
+                self._log.note(f"Starting anew: {different}. The old checkpoints are in {aside}.")
                 return
             self._take(found, resume.from_own(found, identity, self._training.schedule))
         elif self._spec.begin_from:
@@ -300,7 +300,7 @@ class Driver:
 
     def _begin_from_another(self, identity: Mapping[str, Any], state: State) -> None:
         other = self._spec.begin_from
-        found = checkpoint.newest(Path(self._spec.begin_dir), note=_tell)
+        found = checkpoint.newest(Path(self._spec.begin_dir), note=self._log.note)
         if found is None:
             raise CheckpointError(f"--resume-from {other}: the copy of its checkpoint is gone or damaged")
         start = resume.from_another(other, found, identity, self._training.schedule, state)

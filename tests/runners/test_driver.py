@@ -27,6 +27,7 @@ def resumed(monkeypatch: pytest.MonkeyPatch, folder: Path, **manifest: Any) -> D
     own._training = cast(Any, SimpleNamespace(identity=lambda arguments: {"epochs": 1}, schedule=schedule))
     own._spec = cast(Any, SimpleNamespace(checkpoint_dir=str(folder), arguments=[], epochs=0))
     own._adapter, own._history = cast(Any, SimpleNamespace(export_state=lambda: State({}, {}))), ReplicaHistory()
+    own._log = cast(Any, SimpleNamespace(note=print))
     own._resume()
     return own
 
