@@ -8,7 +8,7 @@ from edt_contract.reports import ExitKind, ReportKind
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.model.jobs import cap_seconds, losses_in_a_row
 from edt_scheduler.model.states import JobState, ResizeCause
-from edt_scheduler.operations import fleet, history
+from edt_scheduler.operations import execs, fleet, history
 from edt_scheduler.views import EventView, ResizeView
 from support.databases import sqlite_first
 from support.puppets import Puppet, Stage
@@ -87,6 +87,35 @@ class TestEngines:
         assert causes.count(ResizeCause.LEFT) == 3
         assert causes.count(ResizeCause.ENGINE_LOST) == 1
         assert "its node let it go" in resizes(sqlite_stage, job)[-2].detail
+
+    @pytest.mark.parametrize("kind", [ExitKind.LEFT, ExitKind.STOPPED, ExitKind.FINISHED])
+    def test_a_part_that_ends_as_somebody_wanted_takes_its_engines_along_and_none_is_lost(
+        self, sqlite_stage: Stage, kind: ExitKind
+    ) -> None:
+        sqlite_stage.node("n1", slots=2)
+        guest = sqlite_stage.node("n2", slots=2)
+        job = sqlite_stage.submit()
+        sqlite_stage.settle()
+        guest.report((job, 1), ReportKind.ATTEMPT_ENDED, kind=kind, whole=False)
+        assert [each.cause for each in resizes(sqlite_stage, job)][-1] is ResizeCause.LEFT
+        assert sqlite_stage.job(job).fence == 1
+
+    @pytest.mark.parametrize("how", ["stop", "drain"])
+    def test_engines_of_a_job_that_is_stopped_or_on_a_node_that_is_drained_are_not_lost_however_they_end(
+        self, sqlite_stage: Stage, how: str
+    ) -> None:
+        node, job = start(sqlite_stage)
+        if how == "stop":
+            execs.stop(sqlite_stage.platform, job, viewer=sqlite_stage.admin)
+        else:
+            fleet.drain(sqlite_stage.platform, "n1")
+            look(sqlite_stage.platform)
+        for allocation in sorted(node.running[job, 1]):
+            node.gone((job, 1), allocation, ExitKind.LOST, signal=9)
+        assert not {each.cause for each in resizes(sqlite_stage, job)} & {
+            ResizeCause.ENGINE_LOST,
+            ResizeCause.NODE_LOST,
+        }
 
     def test_what_became_of_it_is_said_in_words(self, sqlite_stage: Stage) -> None:
         node, job = start(sqlite_stage)

@@ -22,6 +22,9 @@ from edt_scheduler.model.jobs import (
 from edt_scheduler.model.states import ResizeCause
 from edt_scheduler.store import allocations, attempts, jobs, resizes
 
+_PLANNED = frozenset({ExitKind.LEFT, ExitKind.STOPPED, ExitKind.FINISHED})
+"""Ends that somebody wanted, though the scheduler did not ask for them: they are no losses."""
+
 
 def note(
     tx: Connection,
@@ -43,7 +46,7 @@ def note(
         detail: what happened, in words.
         now: the current time, in seconds since the epoch.
         data: further data of the event.
-        kind: how the engines ended; LEFT: they left in order, and nothing was lost with them.
+        kind: how the engines ended. If they left in order, were stopped or had finished, nothing was lost with them.
     """
     gone = [row for row in gone if row.shrunk_by is None and row.release_asked_at is None]
     if not gone:
@@ -52,7 +55,7 @@ def note(
     held = sum(row.release_asked_at is None and row.shrunk_by is None for row in allocations.open_of(tx, job_id, fence))
     sizes = (held, held - len(gone))
     concerned = {row.node_id for row in gone}
-    cause = ResizeCause.LEFT if kind is ExitKind.LEFT else ResizeCause.ENGINE_LOST
+    cause = ResizeCause.LEFT if kind in _PLANNED else ResizeCause.ENGINE_LOST
     details = {**(data or {}), "allocations": [row.id for row in gone]}
     resize_id = resizes.add(tx, job_id, fence, cause, detail, sizes, concerned, now, details)
     for row in gone:
