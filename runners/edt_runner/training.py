@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +127,7 @@ class Training:
             epochs=request.epochs,
             validation_freq=request.validation_freq,
             step_samples=request.step_samples or 0,
-            shuffled=request.shuffle,
+            shuffled=request.shuffle and self.samples.shuffled,
             follows_engines=request.follows_engines,
         )
         if emulated is not None:
@@ -203,6 +203,18 @@ class Training:
             ran=adapter.recommit,
         )
         return carrying(adapter, hooks), hooks
+
+    def warm_up_sizes(self) -> list[int]:
+        """Return the numbers of samples of the micro-batches that an engine computes before it joins.
+
+        One small micro-batch will do, unless the model is compiled, which takes long for each size.
+        """
+        schedule = self.schedule
+        if not self.request.options.compile:
+            return [min(2, schedule.batch_size)]
+        last = schedule.test_samples % schedule.batch_size
+        sizes = {*schedule.step_sizes(0), *schedule.step_sizes(schedule.steps_per_epoch - 1)}
+        return sorted(sizes | ({schedule.batch_size, last} if schedule.test_samples else set()) - {0})
 
     def loader(self, processes: int) -> SampleLoader:
         return SampleLoader(self.samples, processes)
@@ -292,6 +304,10 @@ def _feed(digest: Any, value: Any) -> None:
     elif isinstance(value, list | tuple):
         for item in value:
             _feed(digest, item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for part in fields(value):
+            digest.update(part.name.encode())
+            _feed(digest, getattr(value, part.name))
     elif isinstance(value, bool | int | float | str | bytes | None):
         digest.update(repr(value).encode())
     else:

@@ -1,4 +1,4 @@
-"""The same bits with everything that a training may ask for: digests over joins, leaves and kills, beside one engine."""
+"""The same bits with everything that a training may ask for: digests over joins, leaves and kills."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def kill(training: Elastic, engine: int) -> None:
     ],
 )
 @pytest.mark.timeout(300)
-def test_joins_and_leaves_change_nothing(
-    attempt: Attempt, undisturbed: Undisturbed, wishes: tuple[str, ...]
-) -> None:
+def test_joins_and_leaves_change_nothing(attempt: Attempt, undisturbed: Undisturbed, wishes: tuple[str, ...]) -> None:
     """1 → 3 → 2 (the first member leaves) → 3."""
     with attempt("wishes", *wishes) as training:
         for engines in ([1], [1, 2, 3], [2, 3], [2, 3, 4]):

@@ -63,10 +63,10 @@ def test_nothing_is_compared_where_that_is_not_wanted_or_one_engine_trains() -> 
     assert train(0, joined=1) == [] and train(None, joined=1, engines=1) == []
 
 
-def test_an_epochs_end_that_is_not_worth_its_time_is_passed_over_and_a_join_is_not() -> None:
+def test_at_an_epochs_end_that_is_not_worth_its_time_only_settings_are_compared() -> None:
     line = Line()
     line.compare_from = 100
-    assert train(None, joined=6, line=line) == [(6, "join")]
+    assert train(None, joined=6, line=line) == [(4, "settings"), (6, "join"), (8, "settings")]
 
 
 def test_checksums_that_cannot_be_taken_cost_the_comparison_and_not_the_training() -> None:

@@ -242,6 +242,8 @@ class Replicas:
             message.offset,
             message.reason,
         )
+        if comparison.equal and message.reason is ComparisonReason.SETTINGS:
+            return
         self._in_a_row = 0 if comparison.equal else self._in_a_row + 1
         soon = 0 < self._in_a_row <= _MOST_IN_A_ROW
         self._compare_from = 0 if soon else _worthwhile_from(message.offset, messages)

@@ -33,9 +33,10 @@ class ChecksumSender:
             backward pass may move the model's tensors and put them back.
         take: returns (name, value or checksum) for each part of a state. Another thread calls it while the state does
             not change.
-        interval: training steps from one comparison to the next. None: the end of each epoch that the coordinator has
-            not excluded to save time. ``NEVER``: no comparisons. Except with ``NEVER``, replicas are also compared
-            after joins and at the end.
+        interval: training steps from one comparison to the next. None: the end of each epoch; where the coordinator
+            has excluded it to save time, only settings are compared, such as learning rates, which differ where a hook
+            of an optimizer remembers something of its own. ``NEVER``: no comparisons. Except with ``NEVER``, replicas
+            are also compared after joins and at the end.
         hooks: whether user callbacks run in the engines; they can make replicas differ.
         clock: returns monotonic seconds.
     """
@@ -79,7 +80,8 @@ class ChecksumSender:
             return
         self.wait()
         now, (since, before) = self._clock(), self._since
-        self._since = (now, offset)
+        if reason is not ComparisonReason.SETTINGS:
+            self._since = (now, offset)
         taken = ChecksumsTaken(
             generation=membership.generation,
             members=membership.members,
@@ -131,14 +133,17 @@ class ChecksumSender:
         if self._joined and trains:
             return ComparisonReason.JOIN
         if self._interval is None:
-            ends = step.ends_epoch and offset >= self._link.compare_from
-            return ComparisonReason.EPOCH if ends else None
+            if not step.ends_epoch:
+                return None
+            return ComparisonReason.EPOCH if offset >= self._link.compare_from else ComparisonReason.SETTINGS
         crossed = step.training_steps_after // self._interval > step.training_steps_before // self._interval
         return ComparisonReason.INTERVAL if trains and crossed else None
 
     def _take(self, taken: ChecksumsTaken, exported: list[State], names: bool) -> None:
         begun = self._clock()
         try:
+            if taken.reason is ComparisonReason.SETTINGS:
+                exported[0] = replace(exported[0], tensors={})
             checksums = self._checksums(exported, names=names)
         except Exception as error:
             self._no_checksums(f"at step {taken.step}", error)

@@ -112,7 +112,7 @@ def _prepare(training: Training, role: Context) -> EngineParts:
 
 
 def _warm_up(training: Training, adapter: EngineAdapter) -> None:
-    """Compute batches before the training begins. An exception of the model gets a note that it came from this trial."""
+    """Compute batches before the training begins. An exception gets a note that it came from this trial."""
     for units in training.warm_up_sizes():
         try:
             adapter.warm_up(training.samples.probe_batch(units))

@@ -321,6 +321,8 @@ class StepRunner:
         self._telemetry.end_step()
         if not trains or step.ends_epoch:
             self.pauses.interrupted()
+        if self.done:
+            self._judge_trained(membership)
         if step.ends_epoch and self._parts.hooks is not None:
             self._run_hooks(step)
         for what, why in self._adapter.take_warnings():
@@ -358,6 +360,19 @@ class StepRunner:
             error = error.at(where)
             error.add_note(kept)
             raise error from None
+
+    def _judge_trained(self, membership: Membership) -> None:
+        """Check the weights after the last step, since no later step can show that they are not finite.
+
+        Raises:
+            NotFinite: they are not.
+        """
+        if self._training.request.on_nonfinite == "continue" or self._adapter.is_finite():
+            return
+        if not membership.leads:
+            self._wait_for_first_engine()
+        loss = self._adapter.values(self._step_sums)["loss"]
+        raise NotFinite(loss, math.nan, None, "after the last step the weights are not finite")
 
     def _keep_last_good(self, membership: Membership) -> str:
         """Write a checkpoint of the state before a step that is not finite, in the first engine. Returns a sentence for

@@ -43,6 +43,8 @@ class Samples(Protocol):
     test_units: int
     """How many units the test set has; 0: there is no test set."""
 
+    shuffled: bool = True
+    """Whether an epoch may have an order of its own; if not, it has that of the training set, as the user asked."""
     notes: Sequence[str] = ()
     """What a user should know about the use of the data sets. None of these notes ends the exactness guarantee."""
 

@@ -74,6 +74,7 @@ class ComparisonReason(enum.StrEnum):
 
     JOIN = "join"  # engines have joined or regrouped, and the first training step since is committed
     EPOCH = "epoch"  # an epoch has ended
+    SETTINGS = "settings"  # an epoch has ended, and only settings are compared, since all would take too long
     INTERVAL = "interval"  # the user's interval has passed
     END = "end"  # the training has ended
 

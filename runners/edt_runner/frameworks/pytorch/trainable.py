@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils import worker
 
@@ -23,6 +23,7 @@ from edt_runner.frameworks.pytorch import FRAMEWORK, companions, compiling, sche
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
 from edt_runner.frameworks.pytorch.batches import stacked
 from edt_runner.frameworks.pytorch.companions import Companions
+from edt_runner.frameworks.pytorch.datasets import map_style
 from edt_runner.frameworks.pytorch.passes import TrainSet
 from edt_runner.frameworks.trainable import Collate, Samples
 from edt_runner.seeds import sample_seed, seed_python
@@ -56,7 +57,6 @@ class TorchTrainable:
         return [model, *groups, *model.modules(), *tensors]
 
     def samples(self, train: Any, test: Any, seed: int, collate: Collate | None) -> Samples:
-        self.train_set.dataset = train
         return TorchSamples(train, test, seed, collate, self.train_set)
 
     def checked_options(self, options: StepOptions) -> StepOptions:
@@ -126,26 +126,32 @@ class TorchSamples(Samples):
     The random state under which a sample is loaded depends on (seed, epoch, index).
 
     Args:
-        train, test: map-style data sets; test may be None.
+        train, test: data sets in a form that ``datasets`` takes; test may be None.
         seed: the training's seed.
         collate: list of samples -> batch; None: torch's default, which here also stacks dataclasses.
         train_set: gets the number of samples of a micro-batch.
 
     Raises:
-        UsageError: a data set has no ``__getitem__`` or no ``__len__``.
+        UsageError: no index can be made of a data set.
     """
 
     def __init__(
         self, train: Any, test: Any, seed: int, collate: Collate | None, train_set: TrainSet | None = None
     ) -> None:
         self._train_set = train_set or TrainSet()
-        _check("train", train)
-        if test is not None:
-            _check("test", test)
-        self._train, self._test, self._seed, self._collate = train, test, seed, collate or stacked
-        self._pure = {True: type(train) is TensorDataset, False: type(test) is TensorDataset}
-        self.train_units = len(train)
-        self.test_units = len(test) if test is not None else 0
+        found = map_style("train", train)
+        tested = map_style("test", test) if test is not None else None
+        self._train, self._test, self._seed = found.dataset, tested.dataset if tested else None, seed
+        self._collates = {
+            True: collate or found.collate or stacked,
+            False: collate or (tested.collate if tested else None) or stacked,
+        }
+        self.shuffled = not (found.in_order and isinstance(train, DataLoader))
+        self.notes = (*found.notes, *(tested.notes if tested else ()))
+        self._pure = {True: type(self._train) is TensorDataset, False: type(self._test) is TensorDataset}
+        self.train_units = len(self._train)
+        self.test_units = len(self._test) if self._test is not None else 0
+        self._train_set.dataset = self._train
 
     def batch(self, of_train: bool, epoch: int, indices: Sequence[int]) -> Any:
         """Load each sample under its own seed, then call the collate function under the first sample's seed."""
@@ -153,9 +159,10 @@ class TorchSamples(Samples):
         torch.set_num_threads(1)  # as in a loader process: sums over several threads have other bits
         try:
             samples = [self._sample(of_train, epoch, index) for index in indices]
-            if self._collate is not stacked:
+            collate = self._collates[of_train]
+            if collate is not stacked:
                 self._seed_for(of_train, epoch, indices[0])
-            return self._collate(samples)
+            return collate(samples)
         finally:
             torch.set_num_threads(threads)
 
@@ -167,7 +174,7 @@ class TorchSamples(Samples):
         return self._sample(True, 0, 0)
 
     def probe_batch(self, units: int) -> Any:
-        return self._collate([self.probe()] * units)
+        return self._collates[True]([self.probe()] * units)
 
     def enter_loader(self) -> None:
         """Use one thread, and stack tensors in memory as the engine does, not in a file on /dev/shm."""
@@ -177,20 +184,13 @@ class TorchSamples(Samples):
     def _sample(self, of_train: bool, epoch: int, index: int) -> Any:
         if not self._pure[of_train]:
             self._seed_for(of_train, epoch, index)
-        return self._train[index] if of_train else self._test[index]
+        dataset: Any = self._train if of_train else self._test
+        return dataset[index]
 
     def _seed_for(self, of_train: bool, epoch: int, index: int) -> None:
         seed = sample_seed(self._seed, epoch if of_train else -1, index)
         seed_python(seed)
         torch.default_generator.manual_seed(seed)  # samples are made on the host
-
-
-def _check(name: str, dataset: Any) -> None:
-    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-        raise UsageError(
-            f"datasets_function: the {name} data set is a {type(dataset).__name__} without "
-            "__getitem__ and __len__; takes a map-style data set"
-        )
 
 
 _stack: Callable[..., torch.Tensor] = torch_collate.collate_tensor_fn

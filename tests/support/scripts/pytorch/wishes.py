@@ -25,7 +25,7 @@ parser.add_argument("--recovery", type=float, default=10.0)
 options = parser.parse_args()
 known = {
     "", "schedule", "epochs", "plateau", "hook", "ema", "clip", "values", "fp16", "bf16", "two", "compile", "recompute",
-    "channels", "token", "sum", "huge", "explode", "watch", "step",
+    "channels", "token", "sum", "huge", "explode", "skip", "watch", "step",
 }  # fmt: skip
 assert options.wishes <= known, options.wishes - known
 wants = options.wishes.__contains__
@@ -143,6 +143,8 @@ def training_step(model, batch):
 
 
 net, sets, loss = made()
+if wants("explode"):
+    sets[0].inputs[40] = float("inf")
 if wants("two"):
     parts = list(net.parameters())
     optimizer = [torch.optim.AdamW(parts[:3], options.lr), torch.optim.SGD(parts[3:], options.lr, momentum=0.9)]
@@ -193,7 +195,7 @@ if wants("watch"):
 FabricModel(
     net,
     lambda: sets,
-    (lambda outputs, targets: outputs.sum() * float("inf")) if wants("explode") else loss,
+    loss,
     optimizer,
     training_step=training_step if wants("step") else None,
     loss_reduction="token" if wants("token") else "sum" if wants("sum") else "sample",
@@ -206,6 +208,7 @@ FabricModel(
     recovery_interval=options.recovery,
     precision=next((name for name in ("fp16", "bf16") if wants(name)), "fp32"),
     compile=wants("compile"),
+    on_nonfinite="skip" if wants("skip") else "stop",
     **asked,
 )
 if wants("ema"):
