@@ -148,3 +148,21 @@ def test_a_loop_over_values_of_tensors_is_written(tmp_path: Path) -> None:
     path = exported(tmp_path, net, (numbers(9, 4, 4), numbers(9, 4, 4)))
     rows = numbers(5, 4, 4)
     assert close(run(path, input=rows)["output"], net(rows))
+
+
+@both_versions
+def test_a_model_that_computes_with_16_bits_may_differ_by_their_precision(version: Any, tmp_path: Path) -> None:
+    policy = (version.mixed_precision.DTypePolicy if version is keras else version.mixed_precision.Policy)(
+        "mixed_float16"
+    )
+    layers = version.layers
+    net = version.Sequential(
+        [
+            version.layers.InputLayer(**{"shape" if version is keras else "input_shape": (64,)}),
+            *(layers.Dense(64, activation="relu", dtype=policy) for _ in range(4)),
+            layers.Dense(3, dtype="float32"),
+        ]
+    )
+    path = exported(tmp_path, net, (numbers(9, 64), numbers(9, 3)))
+    rows = numbers(5, 64)
+    assert np.allclose(run(path, input=rows)["output"], net(rows), rtol=0.05, atol=1e-3)

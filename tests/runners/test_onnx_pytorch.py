@@ -281,3 +281,16 @@ def test_a_process_that_was_killed_twice_while_it_wrote_is_not_followed_by_a_thi
     begun.write_text("2")
     assert not exported(tmp_path, net, train).exists() and not begun.exists()
     assert "2 processes that wrote it were killed" in context.remark
+
+
+def test_ctrl_c_leaves_no_half_file_and_ends_the_script_with_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Pressed(Listed):
+        def __getitem__(self, index: int) -> Any:
+            raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as caught:
+        exported(tmp_path, nn.Linear(3, 2), Pressed([0, 1]))
+    assert caught.value.code == 130 and not list(tmp_path.iterdir())
+    assert "edt: Stopped; model.onnx is not written." in capsys.readouterr().err

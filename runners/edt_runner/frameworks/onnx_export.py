@@ -11,6 +11,7 @@ no file.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import importlib.util
 import io
@@ -42,6 +43,8 @@ DATA = f"{FILE}.data"
 SIZES = (2, 3)
 """How many samples the two batches have on which the file is tried. A size of 1 or 0 would be a special case to
 torch.export."""
+_INTERRUPTED = 130
+"""Exit status after Ctrl-C, as in shells."""
 _BEGUN = f".{FILE}.begun"
 """A file with the number of processes that were killed while they wrote ``FILE``."""
 _MOST_KILLED = 2
@@ -55,10 +58,12 @@ class Example:
     Args:
         inputs: the batch, by the names of the file's inputs.
         outputs: what the model returned, by the names of the file's outputs.
+        half: whether the model computes with numbers of 16 bits.
     """
 
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]
+    half: bool = False
 
 
 class Exporter(Protocol):
@@ -124,6 +129,9 @@ def write(argument: str, trainable: Trainable, samples: Samples, folder: Path) -
     try:
         with _counted(folder), _quietly(), _generators_kept():
             described, difference = _write(exporter, trainable, samples, folder)
+    except KeyboardInterrupt:
+        _say(f"edt: Stopped; {FILE} is not written. The model's other files are complete.")
+        raise SystemExit(_INTERRUPTED) from None
     except Exception as error:  # the model is trained, so its job may not fail here
         context.remark = f"{argument}: {FILE} is not written, because {_why(error)}"
         _say(f"edt: {context.remark}. The model's other files are complete.")
@@ -143,6 +151,7 @@ def _write(exporter: Exporter, trainable: Trainable, samples: Samples, folder: P
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=DRAFT_PREFIX, dir=folder) as draft:
         examples = exporter.export(trainable, samples, Path(draft))
+        gc.collect()  # onnxruntime takes memory for the weights once more
         result = check(Path(draft) / FILE, examples)
         for name in (DATA, FILE):  # whoever sees FILE can read it
             path = Path(draft) / name
@@ -160,10 +169,8 @@ onnxruntime adds and multiplies in another order than the framework, and fuses o
 may differ by 1e-7 of its result, and that grows with the model's depth. A wrong export is off by far more: a BatchNorm
 in training mode, dropout that is not switched off or a missing layer move outputs by some percent."""
 _HALF = 50.0
-"""By how much more a value of 16 bits may be off; such a type has 8 to 11 bits of precision instead of 24."""
-
-
-_FLOAT32_BYTES = 4
+"""By how much more values may be off in a model that computes with numbers of 16 bits. These have 8 to 11 bits of
+precision instead of 24, and one value in the middle of a sum may already be off by a thousandth."""
 
 
 def check(path: Path, examples: Sequence[Example]) -> tuple[str, float]:
@@ -193,7 +200,7 @@ def check(path: Path, examples: Sequence[Example]) -> tuple[str, float]:
         given = {place.name: example.inputs[place.name] for place in session.get_inputs()}
         results = session.run(list(example.outputs), given)
         for (name, expected), found in zip(example.outputs.items(), results, strict=True):
-            largest = max(largest, _difference(name, expected, np.asarray(found)))
+            largest = max(largest, _difference(name, expected, np.asarray(found), half=example.half))
     inputs, outputs = (", ".join(map(_described, places)) for places in (session.get_inputs(), session.get_outputs()))
     return f"{inputs} -> {outputs}", largest
 
@@ -209,8 +216,8 @@ def _check_shapes(session: Any, example: Example) -> None:
             )
 
 
-def _difference(name: str, expected: Array, found: Array) -> float:
-    """Return the largest difference of two arrays.
+def _difference(name: str, expected: Array, found: Array, *, half: bool) -> float:
+    """Return the largest difference of two arrays. ``half``: the model computes with numbers of 16 bits.
 
     Raises:
         RunnerError: they differ by more than the order of additions explains.
@@ -222,8 +229,8 @@ def _difference(name: str, expected: Array, found: Array) -> float:
         )
     if not expected.size:
         return 0.0
-    kind, bytes_each = expected.dtype.kind, expected.dtype.itemsize
-    factor = 0.0 if kind not in "fc" else _HALF if bytes_each < _FLOAT32_BYTES else 1.0
+    kind = expected.dtype.kind
+    factor = 0.0 if kind in "biu" else _HALF if half else 1.0
     number = np.complex128 if kind == "c" else np.float64
     ours, theirs = expected.astype(number), found.astype(number)
     scale = max(1.0, float(np.abs(ours[np.isfinite(ours)]).max(initial=0.0)))

@@ -54,10 +54,8 @@ def export(trainable: TorchTrainable, samples: Samples, folder: Path) -> list[Ex
         if not tensors[0] or any(list(each) != list(tensors[0]) for each in tensors):
             raise RunnerError("the model is not called with the same tensors for every batch")
         _write(model, calls[0], tensors, list(outputs[0]), folder)
-    return [
-        Example({name: _to_numpy(t) for name, t in given.items()}, {name: _to_numpy(t) for name, t in found.items()})
-        for given, found in zip(tensors, outputs, strict=True)
-    ]
+    half = any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in model.parameters())
+    return [Example(_to_numpy(given), _to_numpy(found), half) for given, found in zip(tensors, outputs, strict=True)]
 
 
 # ── how the model is called ───────────────────────────────────────────────────────────────────────────────────────
@@ -194,10 +192,11 @@ def _outputs(returned: Any) -> dict[str, Tensor]:
     return _tensors(returned, "output")
 
 
-def _to_numpy(tensor: Tensor) -> Array:
-    tensor = tensor.detach().cpu()
-    found: Array = (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()
-    return np.array(found)  # a copy: the model may write into its tensors later
+def _to_numpy(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
+    """The tensors as arrays, which are copies, since the model may write into its tensors later. NumPy has no type
+    bfloat16; these become float32."""
+    found = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+    return {name: np.array(t.float() if t.dtype is torch.bfloat16 else t) for name, t in found.items()}
 
 
 # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -42,10 +42,12 @@ def export(trainable: KerasTrainable, samples: Samples, folder: Path) -> list[Ex
     with tf.device("/CPU:0"):
         results = [call(*tensors) for tensors in flat]
         _write(tf.function(call, autograph=keras.autograph), names, flat, folder)
+    half = any(str(getattr(part, "compute_dtype", "")).endswith("float16") for part in trainable.parts())
     return [
         Example(
             {name: np.array(tensor) for name, tensor in zip(names, tensors, strict=True)},
             {name: np.array(tensor) for name, tensor in result.items()},
+            half,
         )
         for tensors, result in zip(flat, results, strict=True)
     ]
