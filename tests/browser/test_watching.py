@@ -104,6 +104,11 @@ def test_an_engine_that_is_killed_is_seen_on_the_jobs_page(platform: Platform, v
     os.kill(min(cast(platform, job).engines), signal.SIGKILL)
     expect(history).to_contain_text(re.compile("signal 9|was lost"))
     expect(visitor.page.get_by_role("status", name="State")).to_contain_text("Running")
+    visitor.page.get_by_role("tab", name="Logs").click()
+    expect(visitor.page.get_by_role("radio", name="Training")).to_be_checked()  # first, of all logs that there are
+    expect(visitor.page.get_by_role("log")).to_contain_text(re.compile(r"epoch \d+/2000 · step \d+/\d+ · loss "))
+    visitor.page.get_by_label("Filter lines").fill("→")
+    expect(visitor.page.get_by_role("log")).to_contain_text("2 → 1 worker at step")
     end(platform, job)
 
 
