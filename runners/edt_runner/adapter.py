@@ -97,6 +97,9 @@ class Adapter(Protocol):
         computed. Sums of several micro-batches, steps or engines can be added.
         """
 
+    def loss(self, sums: Sequence[float]) -> float:
+        """Return the loss, computed from sums."""
+
     def values(self, sums: Sequence[float]) -> dict[str, float]:
         """Return loss and metrics, ``{"loss": …, metric: …}``, computed from sums."""
 

@@ -67,3 +67,17 @@ def test_all_wishes_at_once_over_joins_leaves_and_a_kill(attempt: Attempt, undis
         end = training.finish(seconds=120)
     assert end["kind"] == "finished", end
     assert end["digest"] == undisturbed("wishes", *ALL)
+
+
+def test_what_only_a_hook_remembers_is_found_out_within_the_epoch(attempt: Attempt) -> None:
+    """1 → 2 at step 4 or later of 12: the second engine's hook begins to count at 0."""
+    with attempt("wishes", "dense", "--with", "count", "--epochs", 3) as training:
+        training.settle([1])
+        training.gate.until(lambda: training.gate.reached() >= 4)
+        training.settle([1, 2])
+        training.may_differ = True
+        training.finish()
+        [joined] = [report for report in training.kinds(ReportKind.ENGINE_JOINED) if report["allocation"] == 2]
+        ended = training.kinds(ReportKind.GUARANTEE_ENDED)
+    assert ended and "optimizer setting lr of group 0" in ended[0]["difference"], ended
+    assert ended[0]["step"] <= (joined["step"] // 6 + 1) * 6

@@ -310,7 +310,7 @@ class StepRunner:
         if step.index == 0:
             self._epoch_sums.reset(step.kind)
         sums = self._step_sums = self._adapter.sums(step.kind, reduced)
-        if self._training.request.on_nonfinite == "continue" or all(map(math.isfinite, sums)):
+        if self._training.request.on_nonfinite == "continue" or math.isfinite(self._adapter.loss(sums)):
             self._epoch_sums.add(step.kind, sums)
         self.offset += step.advance
         self.reduced, self._sums = reduced if whole else None, None
@@ -323,6 +323,8 @@ class StepRunner:
             self.pauses.interrupted()
         if self.done:
             self._judge_trained(membership)
+        if self._parts.hooks is not None and self._parts.hooks.has_step_hooks:
+            self._parts.hooks.end_step(step, self._adapter.values(self._epoch_sums.of(step.kind)))
         if step.ends_epoch and self._parts.hooks is not None:
             self._run_hooks(step)
         for what, why in self._adapter.take_warnings():
@@ -371,7 +373,7 @@ class StepRunner:
             return
         if not membership.leads:
             self._wait_for_first_engine()
-        loss = self._adapter.values(self._step_sums)["loss"]
+        loss = self._adapter.loss(self._step_sums)
         raise NotFinite(loss, math.nan, None, "after the last step the weights are not finite")
 
     def _keep_last_good(self, membership: Membership) -> str:

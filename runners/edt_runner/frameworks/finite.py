@@ -33,7 +33,7 @@ class _Judging:
 
     def apply(self, reduced: Tensor) -> bool:
         gradient = reduced[: self._inner.gradient_size]
-        loss = self._inner.values(self._inner.sums(StepKind.TRAIN, reduced))["loss"]
+        loss = self._inner.loss(self._inner.sums(StepKind.TRAIN, reduced))
         if (is_finite(gradient) and math.isfinite(loss)) or self._inner.absorbs_overflow:
             return self._inner.apply(reduced)
         if not self._skips:

@@ -113,8 +113,11 @@ class TorchAdapter(FlatAdapter):
             sums=self.width,
         )
 
+    def loss(self, sums: Sequence[float]) -> float:
+        return sums[2] / (sums[1] or 1.0)
+
     def values(self, sums: Sequence[float]) -> dict[str, float]:
-        return {"loss": sums[2] / (sums[1] or 1.0), **self._metrics.values(sums[_FIRST_SUMS:])}
+        return {"loss": self.loss(sums), **self._metrics.values(sums[_FIRST_SUMS:])}
 
     def gradient_weight(self, sums: Sequence[float]) -> float | None:
         return sums[1] if self._reduction == "token" else None

@@ -25,7 +25,7 @@ parser.add_argument("--recovery", type=float, default=10.0)
 options = parser.parse_args()
 known = {
     "", "schedule", "epochs", "plateau", "hook", "ema", "clip", "values", "fp16", "bf16", "two", "compile", "recompute",
-    "channels", "token", "sum", "huge", "explode", "skip", "watch", "step",
+    "channels", "count", "token", "sum", "huge", "explode", "skip", "watch", "step",
 }  # fmt: skip
 assert options.wishes <= known, options.wishes - known
 wants = options.wishes.__contains__
@@ -158,6 +158,16 @@ if wants("hook"):  # a schedule that the script moves itself
 
     hooked = lr_scheduler.ExponentialLR(every[0], 0.97)
     every[0].register_step_post_hook(functools.partial(move, hooked))
+if wants("count"):  # a number that nothing but the hook knows
+    steps = 0
+
+    def slower(*ignored):
+        global steps
+        steps += 1
+        for group in every[0].param_groups:
+            group["lr"] = options.lr * 0.9 ** (steps // 3)
+
+    every[0].register_step_post_hook(slower)
 if wants("ema"):  # an average of the weights, which a hook holds
     average = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(0.9))
     every[-1].register_step_post_hook(lambda *ignored: average.update_parameters(net))
