@@ -103,4 +103,4 @@ def _bound(call: str, function: Callable[..., Any], args: tuple[Any, ...], kwarg
 def _notebook() -> str:
     """Return a name for the job: that of the notebook, if its server says it."""
     name = Path(os.environ.get("JPY_SESSION_NAME", "")).stem
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "notebook"
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:64].strip("-") or "notebook"

@@ -211,6 +211,8 @@ def train(code: Path, package: str, size: Size, progress: Progress) -> str:
         NoPlatform: the platform refuses it.
         KeyboardInterrupt: the user has interrupted the cell; the job was asked to stop.
     """
+    from edt_cli.errors import CliError
+
     with _session() as api:
         job = PlatformJob(api, _submit(api, code, package, size))
         say(f"Job {job.id} is submitted.")
@@ -221,8 +223,12 @@ def train(code: Path, package: str, size: Size, progress: Progress) -> str:
             job.stop()
             say(f"Job {job.id} finishes with state {job.follow(progress).state}.")
             raise
+        except CliError as error:
+            raise NoPlatform(f"{error}. Job {job.id} goes on without the notebook: edt logs -f {job.id}") from error
         say(f"Job {job.id} finishes with state {ended.state}.")
         job.check(ended)
+        if ended.message:
+            say(ended.message)
         return job.id
 
 
