@@ -44,7 +44,7 @@ def best_model(job: Job) -> str:
     kept = job.best_model
     if kept is None:
         return ""
-    where = f", in {kept.file}" if kept.file else ""
+    where = f", kept as {kept.file}" if kept.file else ""
     return f"{kept.metric} {_number(kept.value)}{_when(kept.epoch, kept.step)}{where}"
 
 

@@ -52,7 +52,7 @@ def test_the_best_values_have_their_epochs_and_the_model_that_is_kept_its_file()
     kept = {"metric": "val_accuracy", "mode": "max", "value": 0.99, "epoch": 4, "step": 80, "file": "model_best"}
     trained = job(best=best, best_model=kept)
     assert metrics.best(trained) == "val_loss 0.2 (epoch 3), val_accuracy 0.99 (epoch 4)"
-    assert metrics.best_model(trained) == "val_accuracy 0.99 (epoch 4), in model_best"
+    assert metrics.best_model(trained) == "val_accuracy 0.99 (epoch 4), kept as model_best"
 
 
 def test_of_many_metrics_the_first_are_shown() -> None:

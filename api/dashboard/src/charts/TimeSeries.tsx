@@ -98,7 +98,7 @@ function Plot(
 
   // Made anew only for what uPlot cannot change: which lines there are and how they look.
   const looks = JSON.stringify([
-    props.series.map(({ label, colour, step, fill, axis }) => [label, colour, step, fill, axis]),
+    props.series.map(({ label, colour, step, fill, dots, axis }) => [label, colour, step, fill, dots, axis]),
     props.sync, props.xKind, props.onRange !== undefined, props.marks !== undefined, theme, props.x.length < 2,
     powers.left, powers.right,
   ]);
@@ -168,10 +168,10 @@ function Legend({ props, cursor, powers }: { props: TimeSeriesProps; cursor: Cur
         </li>
       )}
       {props.series.map((series, number) => {
-        const value = drawn && cursor ? (drawn[number + 1] as (number | null)[])[cursor.index] : lastKnown(series.values);
+        const value = drawn && cursor ? valueAt(drawn[number + 1] as Column, cursor.index) : lastKnown(series.values);
         return (
           <li key={series.label}>
-            <LineSample colour={series.colour ?? "accent"} />
+            <LineSample colour={series.colour ?? "accent"} dots={series.dots === true} />
             {series.label}
             {powers[series.axis ?? "left"] && " (powers of ten)"}
             <span className={styles.value}>{value === null || value === undefined ? "–" : (series.format ?? compact)(value)}</span>
@@ -182,16 +182,28 @@ function Legend({ props, cursor, powers }: { props: TimeSeriesProps; cursor: Cur
   );
 }
 
-function LineSample({ colour }: { colour: ChartColour }) {
+function LineSample({ colour, dots }: { colour: ChartColour; dots: boolean }) {
   const dash = colour === "second" ? "5 3" : colour === "third" ? "2 2.5" : undefined;
   return (
     <svg width="16" height="8" aria-hidden className={styles.sample}>
       <line x1="0" x2="16" y1="4" y2="4" strokeWidth="2.25" strokeDasharray={dash} style={{ stroke: `var(${colourName(colour)})` }} />
+      {dots && <circle cx="8" cy="4" r="3" style={{ fill: `var(${colourName(colour)})` }} />}
     </svg>
   );
 }
 
-function lastKnown(values: readonly (number | null)[]): number | null {
+type Column = readonly (number | null | undefined)[];
+
+/** The value under the cursor; where only another series has a point, the last one before it. */
+function valueAt(values: Column, index: number): number | null {
+  for (let at = index; at >= 0; at--) {
+    const value = values[at];
+    if (value !== undefined) return value;
+  }
+  return null;
+}
+
+function lastKnown(values: Column): number | null {
   for (let at = values.length - 1; at >= 0; at--) {
     const value = values[at];
     if (value !== null && value !== undefined) return value;

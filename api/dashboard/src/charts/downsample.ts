@@ -4,7 +4,7 @@
  * Indices into `x` to draw, at most about `most`: the first, the last, and of each bucket the lowest and the highest
  * of every column, so that no peak and no gap is lost. All of them where they are few.
  */
-export function minMax(x: readonly number[], columns: readonly (readonly (number | null)[])[], most: number): number[] {
+export function minMax(x: readonly number[], columns: readonly (readonly (number | null | undefined)[])[], most: number): number[] {
   const count = x.length;
   const perBucket = 2 * Math.max(1, columns.length);
   if (count <= Math.max(most, perBucket + 2)) return Array.from(x.keys());

@@ -58,8 +58,8 @@ export function plotOptions(
   return {
     width,
     height,
-    // Linked charts leave the same room at the right, so that one moment is one line down all of them.
-    padding: [props.marks ? 20 : 8, hasRight(props) ? 0 : props.sync ? RIGHT : 12, 0, 0],
+    // The same room at the right in all charts that have no axis there, so that one moment is one line down all of them.
+    padding: [props.marks ? 20 : 8, hasRight(props) ? 0 : 14, 0, 0],
     legend: { show: false },
     cursor: {
       x: true,
@@ -102,7 +102,7 @@ export function plotOptions(
           width: 1.75,
           dash: dashOf(series.colour ?? "accent"),
           spanGaps: false,
-          points: { show: props.x.length < 2 },
+          points: { show: series.dots === true || props.x.length < 2, ...(series.dots && { size: 6, fill: stroke }) },
           ...(series.step ? { paths: steps } : {}),
           ...(series.fill ? { fill: veil(stroke, 0.12) } : {}),
         };

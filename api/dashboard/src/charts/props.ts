@@ -9,11 +9,16 @@ export type ChartColour = "accent" | "good" | "warn" | "bad" | "muted" | "second
 export interface ChartSeries {
   /** Shown in the legend, the hover read-out and the table's heading. */
   readonly label: string;
-  /** One value for each `x`; null where nothing is known, which leaves a gap. */
-  readonly values: readonly (number | null)[];
+  /**
+   * One value for each `x`; null where nothing is known, which leaves a gap. Undefined where only another series has a
+   * point: the line goes on to the next point of its own.
+   */
+  readonly values: readonly (number | null | undefined)[];
   readonly colour?: ChartColour;
   /** Hold each value until the next one: for counts such as workers. */
   readonly step?: boolean;
+  /** Draw a dot at each value: for few values that stand far apart. */
+  readonly dots?: boolean;
   /** Fill the area below the line, lightly. */
   readonly fill?: boolean;
   /** The axis it is read on; "left" where nothing is said. */

@@ -120,8 +120,8 @@ const MOST_PIXELS = 200;
  * largest one, half of them would lie within one pixel of zero. So it is with a perplexity that begins at 1e20 and ends
  * at 20.
  */
-export function spansPowers(values: readonly (number | null)[]): boolean {
-  const known = values.filter((value): value is number => value !== null && Number.isFinite(value));
+export function spansPowers(values: readonly (number | null | undefined)[]): boolean {
+  const known = values.filter((value): value is number => value !== null && value !== undefined && Number.isFinite(value));
   if (known.length < 2 || known.some((value) => value <= 0)) return false;
   const sorted = known.sort((one, other) => one - other);
   const [middle, most] = [sorted[Math.floor(sorted.length / 2)] as number, sorted.at(-1) as number];

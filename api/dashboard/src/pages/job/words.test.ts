@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import { job } from "../../testing/jobs";
-import { kindWords, metricWord, notElastic, otherMetrics } from "./words";
+import { kindWords, metricWord, notElastic, otherMetrics, validationName, withoutValidation } from "./words";
 
 describe("a gang", () => {
   const gang = job(1, { kind: "gang", framework: "distPyTorch", processes: 3, max_workers: 3, slots: 3 });
@@ -32,6 +32,11 @@ describe("metrics by name", () => {
     expect(metricWord("gradient_noise_scale")).toBe("Gradient noise scale");
     expect(metricWord("accuracy")).toBe("Accuracy");
     expect(metricWord("")).toBe("");
+  });
+
+  it("are told from those of a validation by their beginning", () => {
+    expect(validationName("accuracy")).toBe("val_accuracy");
+    expect([withoutValidation("val_accuracy"), withoutValidation("value")]).toEqual(["accuracy", "value"]);
   });
 
   it("leave out the loss, which stands for itself", () => {

@@ -49,6 +49,18 @@ export function otherMetrics<T>(metrics: Readonly<Record<string, T>>): readonly 
   return Object.entries(metrics).filter(([name]) => name.toLowerCase() !== "loss");
 }
 
+const VALIDATION = "val_";
+
+/** What a metric of the training is called in a validation: "val_accuracy" of "accuracy". */
+export function validationName(name: string): string {
+  return `${VALIDATION}${name}`;
+}
+
+/** The name of a validation's metric without what says so. */
+export function withoutValidation(name: string): string {
+  return name.startsWith(VALIDATION) ? name.slice(VALIDATION.length) : name;
+}
+
 /** A metric's name as people write it: "gradient_noise_scale" is a keyword of a script. */
 export function metricWord(name: string): string {
   const words = name.replaceAll("_", " ");

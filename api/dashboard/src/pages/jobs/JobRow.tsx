@@ -76,6 +76,16 @@ export const JobRow = memo(function JobRow({
           number(speed)
         )}
       </td>
+      <td className={styles.metric} title={job.main_metric?.name}>
+        {job.main_metric === null ? (
+          <span className="quiet">–</span>
+        ) : (
+          <>
+            {job.main_metric.value === null ? "–" : number(job.main_metric.value)}
+            <span className={styles.of}>{job.main_metric.name}</span>
+          </>
+        )}
+      </td>
       {owner && (
         <td className={styles.owner} title={job.owner_removed ? `${job.owner}, removed` : job.owner}>
           {job.owner}

@@ -97,6 +97,7 @@ const COLUMNS = [
   { name: "Workers", title: true, cell: "workers" },
   { name: "Progress", title: true, cell: "progress" },
   { name: "Samples/s", title: true, cell: "speed" },
+  { name: "Metric", title: true, cell: "metric" },
   { name: "Owner", title: true, cell: "owner", ofAll: true },
   { name: "Framework", title: true, cell: "framework" },
   { name: "Created", title: true, cell: "created" },

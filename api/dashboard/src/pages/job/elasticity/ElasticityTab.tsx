@@ -19,8 +19,7 @@ import { Panel } from "../../../components/Panel";
 import { ProblemNote } from "../../../components/ProblemNote";
 import { Segments } from "../../../components/Segments";
 import { Skeleton } from "../../../components/Skeleton";
-import { metricWord, otherMetrics } from "../words";
-import { marks, sizesByTime, wholeRange, workersByStep, type XKind } from "./curves";
+import { marks, metricCharts, sizesByTime, wholeRange, workersByStep, type XKind } from "./curves";
 import styles from "./Elasticity.module.css";
 import { Resizes } from "./Resizes";
 import { ResizeTotals } from "./ResizeTotals";
@@ -135,7 +134,7 @@ function Charts({
     marks: flags,
     onMark: ({ id }: ChartMark) => id !== undefined && onResize(id),
   };
-  const [first, ...others] = otherMetrics(metrics?.metrics ?? {});
+  const charts = useMemo(() => (metrics ? metricCharts(metrics, kind) : []), [metrics, kind]);
   return (
     <div className={styles.charts}>
       <TimeSeries
@@ -154,19 +153,19 @@ function Charts({
         }
         empty="No slot yet."
       />
-      <TimeSeries
-        {...shared}
-        title={first ? `Loss and ${first[0].replaceAll("_", " ")}` : "Loss"}
-        height={190}
-        x={x}
-        series={[
-          { label: "Loss", values: metrics?.loss ?? [], colour: "accent" },
-          ...(first ? [{ label: metricWord(first[0]), values: first[1], colour: "second" as const, axis: "right" as const }] : []),
-        ]}
-        empty="The training has reported no loss yet."
-      />
-      {others.map(([name, values]) => (
-        <TimeSeries key={name} {...shared} title={metricWord(name)} height={120} x={x} series={[{ label: metricWord(name), values, colour: "second" }]} />
+      {charts.length === 0 && (
+        <TimeSeries {...shared} title="Loss" x={[]} series={[]} empty="The training has reported no loss yet." />
+      )}
+      {charts.map((chart, place) => (
+        <TimeSeries
+          key={chart.name}
+          {...shared}
+          title={chart.title}
+          height={place === 0 ? 190 : 130}
+          x={chart.x}
+          series={chart.series}
+          empty={`The training has reported no ${chart.name} yet.`}
+        />
       ))}
       <TimeSeries
         {...shared}

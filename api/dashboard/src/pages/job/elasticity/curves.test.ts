@@ -4,7 +4,7 @@ import { expect, it } from "vitest";
 
 import { allocation, job, resize } from "../../../testing/jobs";
 import type { Metrics } from "../../../api/types";
-import { kindOf, marks, milestones, sizesByTime, summary, totals, wholeRange, workersByStep } from "./curves";
+import { kindOf, marks, metricCharts, milestones, sizesByTime, summary, totals, wholeRange, workersByStep } from "./curves";
 
 it("counts a slot as held from its decision, and as a worker from its first counted step, until its process is gone", () => {
   const one = allocation(1, { decided_at: 10, counted_at: 12 });
@@ -45,6 +45,44 @@ it("changes the workers at the very step of the resize, not at the next one repo
 it("shows the workers that the training reported where steps came twice", () => {
   const resizes = [resize(1, { step: 0 }), resize(2, { step: 5, fence: 2 })];
   expect(workersByStep(resizes, metrics([1, 2], [1, null]))).toEqual({ x: [1, 2], workers: [1, 0] });
+});
+
+const validated: Metrics = {
+  step: [5, 10, 15],
+  time: [50, 100, 150],
+  epoch: [1, 1, 2],
+  workers: [1, 1, 1],
+  loss: [0.9, null, 0.7],
+  samples_per_second: [1, 1, 1],
+  metrics: { loss: [0.9, null, 0.7], perplexity: [1e20, 40, 20] },
+  total: 3,
+  validation: { step: [10, 20], time: [105, 205], epoch: [1, 2], metrics: { val_loss: [0.8, 0.6], val_f1: [null, 0.5] }, total: 2 },
+};
+
+it("draws the validation in the chart of the training's metric of the same name, with dots at its own places", () => {
+  const [loss] = metricCharts(validated, "step");
+  expect(loss).toEqual({
+    name: "loss",
+    title: "Loss",
+    x: [5, 10, 15, 20],
+    series: [
+      { label: "loss", values: [0.9, null, 0.7, undefined], colour: "accent" },
+      { label: "val_loss", values: [undefined, 0.8, undefined, 0.6], colour: "second", dots: true },
+    ],
+  });
+  expect(metricCharts(validated, "time")[0]?.x).toEqual([50, 100, 105, 150, 205]);
+});
+
+it("gives each metric a chart of its own, under its name, whatever its size, and those of validations alone, too", () => {
+  const charts = metricCharts(validated, "step");
+  expect(charts.map((chart) => [chart.title, chart.series.map((each) => each.label)])).toEqual([
+    ["Loss", ["loss", "val_loss"]],
+    ["Perplexity", ["perplexity"]],
+    ["F1", ["val_f1"]],
+  ]);
+  expect(charts.flatMap((chart) => chart.series).some((each) => each.axis === "right")).toBe(false);
+  expect(charts[1]?.x).toEqual([5, 10, 15]);
+  expect(charts[2]?.x).toEqual([10, 20]);
 });
 
 it("marks a resize where the size changed in the training, by time and by step", () => {

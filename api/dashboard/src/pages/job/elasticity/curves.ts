@@ -1,9 +1,9 @@
 /** What the charts of a job's size and training show: columns and marks, by time or by step. Pure. */
 
 import type { Allocation, Job, Metrics, Resize } from "../../../api/types";
-import type { ChartMark, XRange } from "../../../charts/props";
+import type { ChartMark, ChartSeries, XRange } from "../../../charts/props";
 import { duration, plural } from "../../../components/format";
-import { causeWord, isLoss } from "../words";
+import { causeWord, isLoss, metricWord, otherMetrics, validationName, withoutValidation } from "../words";
 
 export type XKind = "time" | "step";
 
@@ -71,6 +71,42 @@ export function workersByStep(resizes: readonly Resize[], metrics: Metrics): Pic
     return now;
   });
   return { x, workers };
+}
+
+/** The chart of one metric: what the training and its validations told of it, on one axis. */
+export interface MetricChart {
+  readonly name: string;
+  readonly title: string;
+  readonly x: readonly number[];
+  readonly series: readonly ChartSeries[];
+}
+
+/**
+ * A chart for each metric, the loss first. Metrics do not share a chart: their sizes may have nothing in common. Those
+ * of a validation are dots beside the training's line of the same metric, where there is one.
+ */
+export function metricCharts(metrics: Metrics, kind: XKind): readonly MetricChart[] {
+  const { validation } = metrics;
+  const trained = new Map<string, readonly (number | null)[]>([["loss", metrics.loss], ...otherMetrics(metrics.metrics)]);
+  const validated = new Map(Object.entries(validation.metrics));
+  const names = new Set([...trained.keys(), ...[...validated.keys()].map(withoutValidation)]);
+  const at = kind === "time" ? metrics.time : metrics.step;
+  const validatedAt = kind === "time" ? validation.time : validation.step;
+  return [...names].map((name) => {
+    const line = trained.get(name);
+    const dots = validated.get(validationName(name));
+    const x = dots ? [...new Set([...(line ? at : []), ...validatedAt])].sort((one, other) => one - other) : at;
+    const series: ChartSeries[] = [];
+    if (line) series.push({ label: name, values: dots ? spread(x, at, line) : line, colour: "accent" });
+    if (dots) series.push({ label: validationName(name), values: spread(x, validatedAt, dots), colour: "second", dots: true });
+    return { name, title: metricWord(name), x, series };
+  });
+}
+
+/** The values at the places of `x` that are theirs; undefined at all others. */
+function spread(x: readonly number[], at: readonly number[], values: readonly (number | null)[]): (number | null | undefined)[] {
+  const known = new Map(at.map((place, index) => [place, values[index] ?? null]));
+  return x.map((place) => known.get(place));
 }
 
 /** The stretch that all charts show where nothing is zoomed. */

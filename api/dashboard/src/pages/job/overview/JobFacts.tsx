@@ -8,9 +8,11 @@ import { CopyButton } from "../../../components/CopyButton";
 import { count, plural } from "../../../components/format";
 import { Facts } from "../../../components/Panel";
 import { Time } from "../../../components/Time";
+import { bestModelWords } from "./metrics";
 import styles from "./Overview.module.css";
 
 export function JobFacts({ job }: { readonly job: Job }) {
+  const bestModel = bestModelWords(job);
   return (
     <Facts
       facts={[
@@ -24,6 +26,7 @@ export function JobFacts({ job }: { readonly job: Job }) {
         ["Submitted", <Time key="t" at={job.created_at} />],
         job.started_at === null ? null : ["Started", <Time key="t" at={job.started_at} />],
         job.finished_at === null ? null : ["Ended", <Time key="t" at={job.finished_at} />],
+        bestModel === null ? null : ["Best model", bestModel],
         job.checkpoint_step === null ? null : ["Checkpoint", `step ${count(job.checkpoint_step)}`],
         job.progress.step == null || job.kind === "gang" ? null : ["Result", <Exactness key="e" job={job} />],
         job.digest === null

@@ -27,6 +27,30 @@ describe("the page of a gang", () => {
   });
 });
 
+describe("how far a job is", () => {
+  it("ends where its training ended, with the epoch", () => {
+    const page = shown({
+      state: "FINISHED",
+      progress: { step: 46, steps_total: 69, epoch: 2, epochs: 3, samples_per_second: 680 },
+      share_done: 46 / 69,
+      ended_early: "ended early at epoch 2 of 3",
+    });
+    expect(page).toMatch(/66 %[^]*step 46 of 69[^]*ended early at epoch 2 of 3/);
+    expect(page).toContain('aria-valuenow="67"');
+    expect(page).toMatch(/Samples per second[^]*680[^]*mean of its training/);
+  });
+
+  it("is told with the metrics of training and validation under their own names", () => {
+    const page = shown({
+      progress: { step: 1, loss: 0.25, metrics: { loss: 0.25, perplexity: 12 } },
+      validation: { step: 1, epoch: 1, time: 1, workers: 1, samples: 1, seconds: 1, metrics: { val_loss: 0.5 } },
+      best: { val_loss: { value: 0.5, epoch: 1, step: 1 } },
+    });
+    expect(page).toMatch(/Loss[^]*0\.25[^]*val_loss 0\.5[^]*best 0\.5, epoch 1[^]*Perplexity[^]*12/);
+    expect(page).not.toMatch(/[Aa]ccuracy/);
+  });
+});
+
 describe("what is said on top of a job's page", () => {
   it("is what a finished job's user should know, calmly", () => {
     const page = shown({ state: "FINISHED", message: "it used one slot, though it may have more" });

@@ -5,13 +5,14 @@ import type { ReactNode } from "react";
 import { Link } from "react-router";
 
 import { metricsQuery } from "../../../api/jobs";
-import { isOver, type Job } from "../../../api/types";
+import { isOver, type Job, type Metrics } from "../../../api/types";
 import { Sparkline } from "../../../charts/Sparkline";
 import { count, duration, number, percentDone } from "../../../components/format";
 import { Bar } from "../../../components/ProgressBar";
 import { Lasting } from "../../../components/Time";
 import { Workers } from "../../../components/Workers";
-import { metricWord, notElastic, otherMetrics } from "../words";
+import { metricWord, notElastic, validationName } from "../words";
+import { type MetricFact, metricsOf } from "./metrics";
 import styles from "./Overview.module.css";
 
 export function ProgressTiles({ job }: { readonly job: Job }) {
@@ -21,7 +22,7 @@ export function ProgressTiles({ job }: { readonly job: Job }) {
   const total = progress.steps_total ?? job.steps_total;
   const epochs = progress.epochs ?? job.epochs;
   const running = job.state === "RUNNING";
-  const others = otherMetrics(progress.metrics ?? {});
+  const mean = job.mean_samples_per_second;
   return (
     <div className={styles.progress}>
       <div className={styles.bar}>
@@ -29,8 +30,9 @@ export function ProgressTiles({ job }: { readonly job: Job }) {
           <strong className="num">{share === null ? "–" : percentDone(share)}</strong>
           <span className="num">
             {progress.step != null ? `step ${count(progress.step)}${total != null ? ` of ${count(total)}` : ""}` : "no step yet"}
-            {progress.epoch != null && ` · epoch ${count(progress.epoch)}${epochs != null ? ` of ${count(epochs)}` : ""}`}
-            {job.state === "FINISHED" && share !== null && share < 1 && " · ended early"}
+            {job.ended_early !== null
+              ? ` · ${job.ended_early}`
+              : progress.epoch != null && ` · epoch ${count(progress.epoch)}${epochs != null ? ` of ${count(epochs)}` : ""}`}
           </span>
           <span className={styles.left}>
             {running && job.eta_seconds != null ? `about ${duration(job.eta_seconds)} left` : null}
@@ -42,20 +44,12 @@ export function ProgressTiles({ job }: { readonly job: Job }) {
         <Tile name="Workers">
           <Workers job={job} />
         </Tile>
-        <Tile name="Loss" line={metrics && <Curve label="Loss" values={metrics.loss} x={metrics.step} />}>
-          {progress.loss != null ? number(progress.loss) : "–"}
-        </Tile>
-        {others.map(([name, value]) => (
-          <Tile
-            key={name}
-            name={metricWord(name)}
-            line={metrics?.metrics[name] && <Curve label={metricWord(name)} values={metrics.metrics[name]} x={metrics.step} />}
-          >
-            {value === null ? "–" : number(value)}
-          </Tile>
+        {metricsOf(job).map((fact) => (
+          <MetricTile key={fact.name} fact={fact} metrics={metrics} />
         ))}
         <Tile
-          name={isOver(job.state) ? "Samples per second, median" : "Samples per second"}
+          name="Samples per second"
+          also={isOver(job.state) ? ["mean of its training"] : mean != null ? [`mean ${number(mean)}`] : []}
           line={metrics && <Curve label="Samples per second" values={metrics.samples_per_second} x={metrics.step} />}
         >
           {progress.samples_per_second != null ? number(progress.samples_per_second) : "–"}
@@ -89,7 +83,38 @@ export function GangTiles({ job }: { readonly job: Job }) {
   );
 }
 
-function Tile({ name, line, children }: { readonly name: string; readonly line?: ReactNode; readonly children: ReactNode }) {
+/** A metric of the training, and beside it that of its validations. */
+function MetricTile({ fact, metrics }: { readonly fact: MetricFact; readonly metrics: Metrics | undefined }) {
+  const { name, trained, validated, best } = fact;
+  const values = name === "loss" ? metrics?.loss : metrics?.metrics[name];
+  const also = validated === undefined ? [] : [`${validationName(name)} ${valueWord(validated)}`, best];
+  return (
+    <Tile
+      name={metricWord(name)}
+      line={metrics && values && <Curve label={metricWord(name)} values={values} x={metrics.step} />}
+      also={also.filter(Boolean)}
+    >
+      {valueWord(trained)}
+    </Tile>
+  );
+}
+
+function valueWord(value: number | null | undefined): string {
+  return value == null ? "–" : number(value);
+}
+
+function Tile({
+  name,
+  line,
+  also = [],
+  children,
+}: {
+  readonly name: string;
+  readonly line?: ReactNode;
+  /** Lines below the value. */
+  readonly also?: readonly string[];
+  readonly children: ReactNode;
+}) {
   return (
     <div className={styles.tile}>
       <dt>{name}</dt>
@@ -97,6 +122,11 @@ function Tile({ name, line, children }: { readonly name: string; readonly line?:
         <span className={styles.value}>{children}</span>
         {line}
       </dd>
+      {also.map((each) => (
+        <dd key={each} className={styles.also}>
+          {each}
+        </dd>
+      ))}
     </div>
   );
 }
