@@ -126,6 +126,26 @@ export function useStopJob() {
   });
 }
 
+/** Pause a job, or let it go on. The answer says what happens now. */
+export function usePauseJob() {
+  const queries = useQueryClient();
+  return useMutation({
+    mutationFn: ({ id, verb }: { readonly id: string; readonly verb: "pause" | "resume" }) =>
+      answer(client.POST(`/api/v1/jobs/{exec_id}/${verb}`, { params: { path: { exec_id: id } } })),
+    onSettled: () => queries.invalidateQueries({ queryKey: keys.live }),
+  });
+}
+
+/** Give a job another number of epochs in all. The answer has the job that goes on: a new one, if this one is over. */
+export function useExtendJob() {
+  const queries = useQueryClient();
+  return useMutation({
+    mutationFn: ({ id, epochs }: { readonly id: string; readonly epochs: number }) =>
+      answer(client.POST("/api/v1/jobs/{exec_id}/extend", { params: { path: { exec_id: id } }, body: { epochs, environ: {} } })),
+    onSettled: () => queries.invalidateQueries({ queryKey: keys.live }),
+  });
+}
+
 /** Remove a job with its logs and results. */
 export function useRemoveJob() {
   const queries = useQueryClient();

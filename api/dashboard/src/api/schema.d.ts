@@ -1,4 +1,4 @@
-// openapi.json sha256: 3bd790d0d12f715e3fab3df0d00a3314674151e85fcebf03988afc1612f8bfd8
+// openapi.json sha256: 874d75d430b000337f24c4cd90d05c7f70d2be09029b77cc7e1c873d5fedb10e
 export interface paths {
     "/api/v1/frameworks": {
         parameters: {
@@ -169,6 +169,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{exec_id}/extend": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Extend
+         * @description Give a job's training another number of epochs in all.
+         *
+         *     A running training leaves at its next step with a checkpoint and goes on with that number. For a job that is over,
+         *     a new job with the same code and arguments is submitted, which begins from its checkpoint; the answer has that job.
+         *     A request with an ``Idempotency-Key`` may be sent again.
+         */
+        post: operations["lives_extend"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{exec_id}/log": {
         parameters: {
             query?: never;
@@ -239,6 +263,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{exec_id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause
+         * @description Pause a job: its engines leave at the next step with a checkpoint, and it gets no slot until it is resumed.
+         *
+         *     A gang's processes are asked to end, and start again from the beginning of their script.
+         */
+        post: operations["lives_pause"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{exec_id}/ranks": {
         parameters: {
             query?: never;
@@ -297,6 +343,26 @@ export interface paths {
         get: operations["jobs_result"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{exec_id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume
+         * @description Let a paused job go on: it waits for slots as before.
+         */
+        post: operations["lives_resume"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1723,6 +1789,15 @@ export interface components {
             worker_memory: string;
         };
         /**
+         * Changed
+         * @description A job after a change that its user asked for.
+         */
+        Changed: {
+            job: components["schemas"]["Job"];
+            /** Message */
+            message: string;
+        };
+        /**
          * DefaultLogOf
          * @description The log that a client gets who does not say which.
          * @enum {string}
@@ -1751,6 +1826,21 @@ export interface components {
             state: string;
             /** Timestamp */
             timestamp: number;
+        };
+        /**
+         * Epochs
+         * @description The epochs that a job's training shall have in all.
+         */
+        Epochs: {
+            /**
+             * Environ
+             * @default {}
+             */
+            environ: {
+                [key: string]: string;
+            };
+            /** Epochs */
+            epochs: number;
         };
         /**
          * Event
@@ -2071,6 +2161,11 @@ export interface components {
              * @default null
              */
             image: string | null;
+            /**
+             * Kept
+             * @default null
+             */
+            kept: string | null;
             /** @default elastic */
             kind: components["schemas"]["JobKind"];
             /** @default null */
@@ -2109,6 +2204,16 @@ export interface components {
              */
             owner_removed: boolean;
             /**
+             * Paused At
+             * @default null
+             */
+            paused_at: number | null;
+            /**
+             * Paused By
+             * @default null
+             */
+            paused_by: string | null;
+            /**
              * Processes
              * @default null
              */
@@ -2139,6 +2244,16 @@ export interface components {
              * @default null
              */
             results_removed_at: number | null;
+            /**
+             * Resumed From
+             * @default null
+             */
+            resumed_from: string | null;
+            /**
+             * Resumed Step
+             * @default null
+             */
+            resumed_step: number | null;
             /** Seed */
             seed: number;
             /**
@@ -2155,7 +2270,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "submitted" | "waiting" | "starting" | "running" | "stopping" | "finished" | "stopped" | "failed";
+            status: "submitted" | "waiting" | "starting" | "running" | "pausing" | "paused" | "stopping" | "finished" | "stopped" | "failed";
             /** Steps Total */
             steps_total: number | null;
             /** Stop Requested At */
@@ -2165,6 +2280,11 @@ export interface components {
             /** @default null */
             validation: components["schemas"]["Validation"] | null;
             waiting: components["schemas"]["Waiting"] | null;
+            /**
+             * Wanted Epochs
+             * @default null
+             */
+            wanted_epochs: number | null;
             /** Work Dir */
             work_dir: string;
             /** Worker Device Num */
@@ -3542,6 +3662,43 @@ export interface operations {
             };
         };
     };
+    lives_extend: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path: {
+                exec_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Epochs"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Changed"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     jobs_log: {
         parameters: {
             query?: {
@@ -3646,6 +3803,37 @@ export interface operations {
             };
         };
     };
+    lives_pause: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                exec_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Changed"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     jobs_ranks: {
         parameters: {
             query?: {
@@ -3736,6 +3924,37 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ResultState"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    lives_resume: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                exec_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Changed"];
                 };
             };
             /** @description Refused or failed; `code` is for programs, `detail` for people. */

@@ -8,6 +8,8 @@ const CAUSES: Readonly<Record<string, string>> = {
   "slots-free": "Slots came free",
   room: "It made room for another job",
   stop: "It was stopped",
+  pause: "It was paused",
+  extend: "It was given another number of epochs",
   drain: "Its node is being drained",
   "node-lost": "Its node was lost",
   left: "An engine left because its node's agent was ended",

@@ -3,6 +3,7 @@
 import {
   CircleCheck,
   CircleDashed,
+  CirclePause,
   CirclePlay,
   CircleSlash,
   CircleStop,
@@ -42,6 +43,8 @@ const STATUSES: Readonly<Record<Job["status"], { word: string; tone: Tone; icon:
   waiting: { word: "Waiting", tone: "warn", icon: Hourglass },
   starting: { word: "Starting", tone: "accent", icon: LoaderCircle, title: "It holds slots; its processes are being started" },
   running: { word: "Running", tone: "accent", icon: CirclePlay },
+  pausing: { word: "Pausing", tone: "warn", icon: CirclePause, title: "Its engines leave with a checkpoint" },
+  paused: { word: "Paused", tone: "warn", icon: CirclePause, title: "It gets no slot until it is resumed" },
   stopping: { word: "Stopping", tone: "warn", icon: CircleStop, title: "Its stop was asked for" },
   finished: { word: "Finished", tone: "good", icon: CircleCheck },
   stopped: { word: "Stopped", tone: "calm", icon: CircleSlash },

@@ -1,7 +1,7 @@
 /** One job: its head with what may be done, and its tabs, each under a path of its own. */
 
 import { useQuery } from "@tanstack/react-query";
-import { CircleStop, Download, Trash2 } from "lucide-react";
+import { CirclePause, CirclePlay, CircleStop, Download, ListPlus, Trash2 } from "lucide-react";
 import { Navigate, useNavigate, useParams } from "react-router";
 
 import { downloadResult, jobQuery, resultQuery } from "../../api/jobs";
@@ -87,6 +87,20 @@ function Opened({ job, tab }: { readonly job: Job; readonly tab: string }) {
         }
       >
         {job.results_removed === null && <ResultButton job={job} />}
+        {mayChange && job.kind === "elastic" && (
+          <Button icon={ListPlus} disabled={job.stop_requested_at !== null && !over} onClick={() => actions.ask("extend", job)}>
+            Extend
+          </Button>
+        )}
+        {mayChange && !over && (
+          <Button
+            icon={job.paused_at === null ? CirclePause : CirclePlay}
+            disabled={job.stop_requested_at !== null}
+            onClick={() => actions.ask(job.paused_at === null ? "pause" : "resume", job)}
+          >
+            {job.paused_at === null ? "Pause" : "Resume"}
+          </Button>
+        )}
         {mayChange && !over && (
           <Button icon={CircleStop} disabled={job.stop_requested_at !== null} onClick={() => actions.ask("stop", job)}>
             Stop

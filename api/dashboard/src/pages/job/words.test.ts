@@ -1,7 +1,15 @@
 import { describe, expect, it } from "vitest";
 
 import { job } from "../../testing/jobs";
-import { kindWords, metricWord, notElastic, otherMetrics, validationName, withoutValidation } from "./words";
+import { kindWords, lostByStopping, metricWord, notElastic, otherMetrics, validationName, withoutValidation } from "./words";
+
+describe("a job that is stopped", () => {
+  it("is said to be kept up to its newest checkpoint, or not at all", () => {
+    expect(lostByStopping(job(7, { checkpoint_step: 45 }))).toMatch(/kept up to step 45 at least[^]*edt submit … --resume-from edt-7/);
+    expect(lostByStopping(job(7))).toContain("no checkpoint yet, so it cannot go on later");
+    expect(lostByStopping(job(7, { kind: "gang", checkpoint_step: null }))).toContain("has some seconds to save. It cannot go on later");
+  });
+});
 
 describe("a gang", () => {
   const gang = job(1, { kind: "gang", framework: "distPyTorch", processes: 3, max_workers: 3, slots: 3 });

@@ -20,6 +20,18 @@ export function notElastic(job: Pick<Job, "processes" | "max_workers" | "slots" 
   return `This job is not elastic: it starts when ${plural(job.max_workers, "slot")} are free at once, and keeps them.`.replace("1 slot are", "1 slot is");
 }
 
+/** What is lost with a job that is stopped, and what stays; follows its name. */
+export function lostByStopping(job: Pick<Job, "kind" | "checkpoint_step" | "id">): string {
+  const stays = "Its logs and what it saved so far stay.";
+  if (job.kind === "gang") return `is told to end, and has some seconds to save. It cannot go on later. ${stays}`;
+  if (job.checkpoint_step === null) return `ends at once and has no checkpoint yet, so it cannot go on later. ${stays}`;
+  return `ends at once. Its training is kept up to step ${job.checkpoint_step} at least, from which a new job can go on: edt submit … --resume-from ${job.id}. ${stays}`;
+}
+
+/** What is lost with a gang that is paused; follows its name. */
+export const lostByPausing =
+  "is not elastic: its processes are told to end, have some seconds to save, and start again from the beginning of their script when it is resumed.";
+
 const CAUSES: Readonly<Record<string, string>> = {
   submit: "Started",
   restart: "Started again",
@@ -28,6 +40,8 @@ const CAUSES: Readonly<Record<string, string>> = {
   "slots-free": "Slots came free",
   room: "Room for another job",
   stop: "Stopped",
+  pause: "Paused",
+  extend: "Another number of epochs",
   drain: "Node drained",
   "node-lost": "Node lost",
   left: "Engine left with its agent",

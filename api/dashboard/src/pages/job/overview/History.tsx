@@ -5,9 +5,12 @@ import {
   ArrowUpRight,
   Check,
   CircleDot,
+  CirclePause,
+  CirclePlay,
   CircleStop,
   Flag,
   Hourglass,
+  ListPlus,
   type LucideIcon,
   RotateCcw,
   ShieldAlert,
@@ -76,6 +79,13 @@ function signOf(event: Event): { icon: LucideIcon; tone: string } {
     case "waiting":
     case "capped":
       return { icon: Hourglass, tone: "calm" };
+    case "paused":
+      return { icon: CirclePause, tone: "warn" };
+    case "resumed":
+      return { icon: CirclePlay, tone: "good" };
+    case "extended":
+    case "resumed-from":
+      return { icon: ListPlus, tone: "accent" };
     case "stop-requested":
       return { icon: CircleStop, tone: "warn" };
     case "attempt":

@@ -1,6 +1,7 @@
 /** What a job is, line by line. */
 
 import { type LucideIcon, Shield, ShieldAlert, ShieldCheck } from "lucide-react";
+import { Link } from "react-router";
 
 import { isOver, type Job } from "../../../api/types";
 import { Badge, type Tone } from "../../../components/Badge";
@@ -27,6 +28,16 @@ export function JobFacts({ job }: { readonly job: Job }) {
         job.started_at === null ? null : ["Started", <Time key="t" at={job.started_at} />],
         job.finished_at === null ? null : ["Ended", <Time key="t" at={job.finished_at} />],
         bestModel === null ? null : ["Best model", bestModel],
+        job.resumed_from === null
+          ? null
+          : [
+              "Began from",
+              <Link key="l" to={`/jobs/${job.resumed_from}`}>
+                {job.resumed_from}
+                {job.resumed_step === null ? "" : `, step ${count(job.resumed_step)}`}
+              </Link>,
+            ],
+        job.wanted_epochs === null ? null : ["Epochs", `${count(job.wanted_epochs)} in all, as its user asked for`],
         job.checkpoint_step === null ? null : ["Checkpoint", `step ${count(job.checkpoint_step)}`],
         job.progress.step == null || job.kind === "gang" ? null : ["Result", <Exactness key="e" job={job} />],
         job.digest === null

@@ -78,6 +78,17 @@ describe("what is said on top of a job's page", () => {
     expect(page).toMatch(/needs 3[^]*at once[^]*1[^]*free now/);
   });
 
+  it("is who has paused a job, and where it will go on", () => {
+    const waiting = { blocking: "paused", reason: "paused by ana", rank: 0, need: 1, free: 3 };
+    const page = shown({ state: "PENDING_CRD_SCHEDULER", slots: 0, waiting, paused_by: "ana", checkpoint_step: 48 });
+    expect(page).toMatch(/Paused by ana[^]*goes on from step 48/);
+    expect(page).not.toContain("Place 0");
+  });
+
+  it("is how a stopped job can go on", () => {
+    expect(shown({ state: "KILLED", kept: "its training is kept up to step 76 of 100" })).toMatch(/It can go on[^]*Its training is kept up to step 76 of 100/);
+  });
+
   it("is nothing of a job that finished without a word", () => {
     expect(shown({ state: "FINISHED", message: null })).not.toContain("To know");
   });

@@ -1,7 +1,7 @@
 /** How a job stands: progress, why it waits or ended, its states over time, its history, the key facts. */
 
 import { useQuery } from "@tanstack/react-query";
-import { FolderX, Hourglass, Info, TriangleAlert } from "lucide-react";
+import { CirclePause, FolderX, Hourglass, Info, RotateCcw, TriangleAlert } from "lucide-react";
 import { Link } from "react-router";
 
 import { eventsQuery } from "../../../api/jobs";
@@ -29,6 +29,15 @@ export function OverviewTab({ job }: { readonly job: Job }) {
             <div>
               <strong>About the submission</strong>
               <p className={styles.message}>{sentence(job.remark)}</p>
+            </div>
+          </div>
+        )}
+        {job.kept !== null && (
+          <div className={styles.remark} data-tone="calm">
+            <RotateCcw size={18} aria-hidden />
+            <div>
+              <strong>It can go on</strong>
+              <p>{sentence(job.kept)}</p>
             </div>
           </div>
         )}
@@ -70,6 +79,17 @@ export function OverviewTab({ job }: { readonly job: Job }) {
 
 /** Why it waits, what it died of, or what is to be known of how it trained. */
 function Remark({ job }: { readonly job: Job }) {
+  if (job.waiting?.blocking === "paused") {
+    return (
+      <div className={styles.remark} data-tone="warn">
+        <CirclePause size={18} aria-hidden />
+        <div>
+          <strong>Paused{job.paused_by === null ? "" : ` by ${job.paused_by}`}</strong>
+          <p>It gets no slot until it is resumed, and goes on from {job.checkpoint_step === null ? "its beginning" : `step ${job.checkpoint_step}`} then.</p>
+        </div>
+      </div>
+    );
+  }
   if (job.waiting) {
     const { reason, rank, need, free } = job.waiting;
     return (

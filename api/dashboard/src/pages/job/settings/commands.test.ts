@@ -40,6 +40,12 @@ it("names folder, main script, framework, image, restarts and data where they ar
   }
 });
 
+it("names the job from whose checkpoint it began", () => {
+  const job = submitted("--exec-start edtPyTorch --resume-from edt-7 --lr 0.1");
+  expect(asEdt(job)).toContain("--resume-from edt-7");
+  expect(job.own).toEqual(["--lr", "0.1"]);
+});
+
 it("becomes a request whose args survive the address", () => {
   const text = asCurl(submitted(ARGS), ARGS, "https://edt.example", "ana");
   const url = new URL(/'(https:[^']+(?:'"'"'[^']*)*)'/.exec(text)?.[1]?.replaceAll(`'"'"'`, "'") ?? "");

@@ -15,7 +15,7 @@ export interface Submitted {
 
 /** The options of the platform that a person meets; all else on the line is the script's. Those of WMLA all begin so. */
 const OURS =
-  /^--(?:exec-start|model-main|model-dir|appName|numWorker|workerDeviceNum|gpuPerWorker|maxRestarts|edt-options|cs-[a-z-]+|data-source|user-cmd|pbmodel-[a-z]+|msd-[a-z0-9-]+|ig|consumer|submit-user|debug-level|worker[A-Z]\w+|numDriver|driver[A-Z]\w+|numPs|conda-[a-z-]+|python-version|lsf-[a-z-]+|sc-[a-z]+)$/;
+  /^--(?:exec-start|model-main|model-dir|appName|numWorker|workerDeviceNum|gpuPerWorker|maxRestarts|resume-from|edt-options|cs-[a-z-]+|data-source|user-cmd|pbmodel-[a-z]+|msd-[a-z0-9-]+|ig|consumer|submit-user|debug-level|worker[A-Z]\w+|numDriver|driver[A-Z]\w+|numPs|conda-[a-z-]+|python-version|lsf-[a-z-]+|sc-[a-z]+)$/;
 
 export function submitted(args: string): Submitted {
   const options: (readonly [string, string])[] = [];
@@ -73,6 +73,7 @@ export function asEdt(job: Submitted): string {
   add("--gpus-per-worker", option(job, "--workerDeviceNum", "--gpuPerWorker"));
   add("--max-restarts", option(job, "--maxRestarts"));
   add("--name", option(job, "--appName"));
+  add("--resume-from", option(job, "--resume-from"));
   const framework = option(job, "--exec-start");
   if (framework !== "edtPyTorch") add("--framework", framework);
   add("--image", option(job, "--msd-image-name"));
