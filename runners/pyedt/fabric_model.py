@@ -31,4 +31,7 @@ def __getattr__(name: str) -> Any:
 
 def runs_a_script() -> bool:
     """Whether this process is a driver or an engine, or runs a script file, which engines could run too."""
-    return context.current() is not None or getattr(sys.modules.get("__main__"), "__file__", None) is not None
+    if context.current() is not None:
+        return True
+    file: str | None = getattr(sys.modules.get("__main__"), "__file__", None)
+    return file is not None and file != "<stdin>"

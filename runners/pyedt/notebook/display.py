@@ -44,12 +44,13 @@ class Progress:
     _shown: str = ""
     _next: float = 0.0
     """When the next one may be shown, in seconds of ``time.monotonic``."""
-    _kernel: bool = field(default_factory=_in_a_kernel)
+    redraws: bool = field(default_factory=_in_a_kernel)
+    """Whether what is shown replaces what was shown before, and may be a figure."""
 
     @property
     def wants_curve(self) -> bool:
         """Whether a curve would be shown now, so that it is worth fetching."""
-        return self._kernel and time.monotonic() >= self._next
+        return self.redraws and time.monotonic() >= self._next
 
     def show(self, line: str, curve: Curve | None = None, *, last: bool = False) -> None:
         """Show where the training is.
@@ -59,11 +60,11 @@ class Progress:
             curve: it in numbers; None: nothing has been reported.
             last: whether nothing comes after it, so that it is shown however short ago the one before was.
         """
-        now, new = time.monotonic(), line != self._shown or (self._kernel and curve is not None)
+        now, new = time.monotonic(), line != self._shown or (self.redraws and curve is not None)
         if not last and (now < self._next or not new):
             return
-        self._next = now + (_FIGURE_SECONDS if self._kernel else _LINE_SECONDS)
-        if not self._kernel:
+        self._next = now + (_FIGURE_SECONDS if self.redraws else _LINE_SECONDS)
+        if not self.redraws:
             if line != self._shown:
                 say(line)
         else:

@@ -87,7 +87,7 @@ class LocalJob:
             _end(process)
             raise
         course.show(progress, last=True)
-        if status == 0:
+        if status == 0 and course.iterations:  # none are told where a logger of the user's takes the place of ours
             seconds = time.monotonic() - began
             say(f"--------END TRAINING: completed {course.iterations} iterations in {seconds:.2f} seconds.--------")
         say(f"Job {self.id} finishes with state {'ERROR' if status else 'FINISHED'}.")
@@ -112,7 +112,8 @@ class _Course:
         for path in self._files:
             for line in self._news(path):
                 self._take(line)
-        progress.show(self._line, self._curve, last=last)
+        if progress.redraws:  # elsewhere the training's own lines say it
+            progress.show(self._line, self._curve, last=last)
 
     def _news(self, path: Path) -> list[str]:
         try:
