@@ -150,6 +150,7 @@ def test_a_loop_over_values_of_tensors_is_written(tmp_path: Path) -> None:
     assert close(run(path, input=rows)["output"], net(rows))
 
 
+@pytest.mark.extended
 @both_versions
 def test_a_model_that_computes_with_16_bits_may_differ_by_their_precision(version: Any, tmp_path: Path) -> None:
     policy = (version.mixed_precision.DTypePolicy if version is keras else version.mixed_precision.Policy)(
