@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from edt_contract.metrics import larger_is_better
+from edt_contract.metrics import better
 from edt_scheduler.model.progress import MOST_METRICS, MetricPoint
 
 PREFIX = "val_"
@@ -36,7 +36,7 @@ def with_point(best: Best, point: MetricPoint) -> Best:
         if value is None or (name not in found and len(found) >= MOST_METRICS):
             continue
         before = found.get(name)
-        if before is None or _is_better(name, value, before["value"]):
+        if before is None or better(name, (before["value"], value)) != before["value"]:
             found[name] = {"value": value, "epoch": point.epoch, "step": point.step}
     return found
 
@@ -65,7 +65,3 @@ def main_metric(validation: Mapping[str, Any] | None, progress: Mapping[str, Any
         if name in metrics:
             return name, metrics[name]
     return (LOSS, progress.get(LOSS)) if LOSS in progress else None
-
-
-def _is_better(name: str, value: float, than: float) -> bool:
-    return value > than if larger_is_better(name) else value < than
