@@ -66,8 +66,8 @@ def find() -> Found:
     from edt_cli.trust import home_address
     from edt_cli.up.home import home_folder
 
-    named = os.environ.get("EDT_API")
-    tokens = tuple(filter(None, (os.environ.get("EDT_TOKEN"), getattr(read_login(), "token", None))))
+    named, kept = os.environ.get("EDT_API"), read_login()
+    tokens = tuple(filter(None, (os.environ.get("EDT_TOKEN"), kept.token if kept is not None else None)))
     if named == HERE:
         return Found(None, f"Training on this machine, as EDT_API={HERE} asks for.", tokens)
     api = api_address(None)
@@ -81,7 +81,10 @@ def find() -> Found:
         if isinstance(error, NoAnswer) and not named and api == home_address(home_folder()):
             return Found(None, f"Training on this machine: its platform, {api}, does not run (`edt up`).", tokens)
         raise NoPlatform(f"{error}. EDT_API={HERE} trains on this machine instead") from error
-    by = "EDT_API names it" if named else "of your login"
+    if named:
+        by = "EDT_API names it"
+    else:
+        by = "of your login" if kept is not None and kept.api == api else "this machine's `edt up`"
     return Found(api, f"Training on the platform {api} ({by}).", tokens)
 
 
