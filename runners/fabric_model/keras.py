@@ -8,10 +8,23 @@ from typing import Any
 from edt_runner.errors import UsageError
 from edt_runner.frameworks.computing import Asked
 from edt_runner.frameworks.tensorflow.keras_version import KerasVersion, keras_version_of
+from edt_runner.frameworks.tensorflow.own_steps import overrides
 from edt_runner.frameworks.tensorflow.trainable import KerasTrainable
 from fabric_model.arguments import usage
 
-_OWN_LOOPS = ("train_step", "test_step", "make_train_function", "make_test_function")
+_OWN_LOOPS = ("make_train_function", "make_test_function")
+_INSTEAD = {
+    "training_step": "a model whose class has a train_step",
+    "validation_step": "a model whose class has a test_step",
+    "fn_step_train": "a model whose class has a train_step",
+    "fn_test": "a model whose class has a test_step",
+    "token_count": "sample weights that are 0 where there is no token, as the third part of (x, y, sample_weight)",
+    "loss_reduction": "'sample': give a loss of keras.losses with reduction='sum' for a sum over samples; for tokens, "
+    "sample weights that are 0 where there is no token, as the third part of (x, y, sample_weight)",
+}
+"""Arguments of PyTorch's side, and what a Keras user gives instead."""
+_MEANS = ("sum_over_batch_size", "auto", "mean", "mean_with_sample_weight")
+"""Reductions of Keras's losses that are means, of whatever they divide by."""
 
 
 def trainable(model: Any, optimizer: Any, keras_custom_objects: Any, asked: Asked) -> KerasTrainable:
@@ -20,36 +33,84 @@ def trainable(model: Any, optimizer: Any, keras_custom_objects: Any, asked: Aske
     Raises:
         UsageError: an argument is wrong; the message names it, the value it got, and the values it takes.
     """
-    for name in asked.beyond_plain():
-        raise UsageError(f"{name}: got a value, takes its default: the model is a keras.Model")
     loss_function, metrics = asked.loss_function, asked.metrics
     keras = keras_version_of(model)
+    _check_beyond_plain(asked)
     check_model(keras, model)
     register(keras, keras_custom_objects)
     loss_function, optimizer, metrics = (_by_name(keras, value) for value in (loss_function, optimizer, metrics))
-    check_losses(keras, loss_function)
+    if loss_function is not None or not overrides(keras, model, "train_step"):
+        check_losses(keras, loss_function)
+    sums = _are_sums(loss_function)
+    if asked.loss_reduction == "sum" and not sums:
+        raise usage("loss_reduction", "sum", _INSTEAD["loss_reduction"])
     chosen = optimizer_of(keras, optimizer)
     check_metrics(keras, metrics)
     if metrics is None:
         metrics = ["accuracy"] if _scores_classes(model, loss_function) else []
-    keras.compile(model, chosen, loss_function, metrics)
-    return KerasTrainable(keras, model)
+    try:
+        keras.compile(model, chosen, loss_function, metrics)
+    except TypeError as error:
+        if not overrides(keras, model, "compile"):
+            raise
+        raise UsageError(
+            f"model: {type(model).__name__} has a compile of its own ({error}), takes one with Keras's arguments; give "
+            "the loss and the optimizer to FabricModel"
+        ) from error
+    return KerasTrainable(keras, model, has_loss=loss_function is not None, sums=sums)
+
+
+def _check_beyond_plain(asked: Asked) -> None:
+    """Refuse arguments of PyTorch's side. ``loss_reduction`` may say what the loss object says itself.
+
+    Raises:
+        UsageError: there is one.
+    """
+    for name in asked.beyond_plain():
+        if name == "loss_reduction" and asked.loss_reduction == "sum":
+            continue
+        given = getattr(asked, name)
+        if name == "loss_reduction":
+            raise usage(name, given, _INSTEAD[name])
+        raise UsageError(f"{name}: got a value, takes None with a keras.Model; give {_INSTEAD[name]}")
+
+
+def _are_sums(losses: Any) -> bool:
+    """Whether the losses are sums over samples.
+
+    Raises:
+        UsageError: some are sums and others means, or one is neither.
+    """
+    found: dict[str, str] = {}
+    for place, loss in _leaves("loss_function", losses):
+        reduction = getattr(loss, "reduction", _MEANS[0])
+        if loss is not None and reduction != "sum" and reduction not in _MEANS:
+            raise UsageError(
+                f"{place}: got a loss with reduction={reduction!r}, takes 'sum_over_batch_size' or 'sum': a step has "
+                "one number as its loss"
+            )
+        if loss is not None:
+            found["a sum" if reduction == "sum" else "a mean"] = place
+    if len(found) > 1:
+        places = " and ".join(f"{what} in {place}" for what, place in found.items())
+        raise UsageError(f"loss_function: got {places}, takes one reduction in all: 'sum_over_batch_size' or 'sum'")
+    return "a sum" in found
 
 
 def check_model(keras: KerasVersion, model: Any) -> None:
     """Check that a model has no training loop of its own.
 
-    Such a loop would not be called, because micro-batches are computed separately.
+    A step of its own (train_step, test_step) is called on micro-batches; a loop around steps would not be called.
 
     Raises:
         UsageError: the model has its own loop.
     """
     for name in _OWN_LOOPS:
-        if getattr(type(model), name) is not getattr(keras.keras.Model, name):
+        if overrides(keras, model, name):
             raise UsageError(
                 f"model: {type(model).__name__} has a {name} of its own, which would not be called: many engines "
-                "compute one step, so it is done here; takes a model that overrides compute_loss or compute_metrics, "
-                "or uses add_loss, instead"
+                "compute one step, so it is done here; takes a model that overrides train_step and test_step, or "
+                "compute_loss and compute_metrics, instead"
             )
 
 

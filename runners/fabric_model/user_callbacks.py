@@ -6,13 +6,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from edt_runner.callbacks.hooks import KerasCallback, UserCallback, WmlaCallback
+from edt_runner.callbacks.hooks import UserCallback
+from edt_runner.callbacks.kinds import OF_BATCHES, OF_TESTS, OLDER, KerasCallback, WmlaCallback
 from edt_runner.errors import UsageError
 from fabric_model.arguments import usage
 
 _HOOKS = ("on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end")
 _TAKES = "a callbacks.Callback instance or a list of them"
-_OTHER_HOOK = re.compile(r"on_((train_|test_|predict_)?batch|test|predict|validation)_(begin|end)")
+_STEP_HOOKS = (*OF_BATCHES, *OF_TESTS, *OLDER)
+_OTHER_HOOK = re.compile(r"on_((predict_)?batch|predict|validation)_(begin|end)")
 _OWN_LOGS = "give a driver_logger_callback instead: it gets the values of every step, from all engines"
 _INSTEAD = {
     "ModelCheckpoint": "the model's files are written every checkpoint_freq epochs",
@@ -22,10 +24,10 @@ _INSTEAD = {
     "CSVLogger": _OWN_LOGS,
     "RemoteMonitor": _OWN_LOGS,
     "ProgbarLogger": "the driver shows the training's progress",
-    "TerminateOnNaN": "raise in a driver_logger_callback where metrics['loss'] is not a number",
+    "TerminateOnNaN": "train(on_nonfinite='stop') does it, which is the default",
     "SwapEMAWeights": "it swaps the weights for each validation batch; keras.optimizers take use_ema=True",
 }
-"""Keras's callbacks that write files from each process, or need each batch, and what a user can use instead."""
+"""Keras's callbacks that cannot run in every engine, most of which write files, and what a user can use instead."""
 
 
 def attached(given: object, *, keras: bool) -> Sequence[UserCallback]:
@@ -58,35 +60,36 @@ def _attached(name: str, callback: Any, keras: bool) -> UserCallback:
     if base is not None:
         if not keras:
             raise UsageError(f"{name}: got a Keras callback, takes {_TAKES}: the model is a torch.nn.Module")
-        _check_keras(name, callback, base)
-        return KerasCallback(callback)
-    if not any(callable(getattr(callback, hook, None)) for hook in _HOOKS) or not hasattr(callback, "__dict__"):
+        return KerasCallback(callback, _own_hooks(name, callback, base))
+    if not any(callable(getattr(callback, hook, None)) for hook in (*_HOOKS, *_STEP_HOOKS)) or not hasattr(
+        callback, "__dict__"
+    ):
         raise usage(name, callback, _TAKES)
     if callable(getattr(callback, "log_train_metrics", None)):
         raise usage(name, callback, f"{_TAKES}; a logger goes to driver_logger_callback or worker_logger_callback")
-    _refuse_others(name, callback, [hook for hook in dir(callback) if _OTHER_HOOK.match(hook)])
+    others = [hook for hook in dir(callback) if _OTHER_HOOK.fullmatch(hook) and hook not in _STEP_HOOKS]
+    if others:
+        raise UsageError(
+            f"{name}: {type(callback).__name__} has {', '.join(others)}, which nothing here would call, takes the "
+            f"hooks {', '.join((*_HOOKS, *OF_BATCHES, *OF_TESTS))}"
+        )
     return WmlaCallback(callback)
 
 
-def _check_keras(name: str, callback: Any, base: type) -> None:
+def _own_hooks(name: str, callback: Any, base: type) -> list[str]:
+    """The hooks that a Keras callback overrides.
+
+    Raises:
+        UsageError: the callback is one of Keras's that cannot run in every engine.
+    """
     for kind in type(callback).__mro__:
         if kind.__name__ in _INSTEAD and _is_kerass(kind):
             raise UsageError(
                 f"{name}: keras.callbacks.{kind.__name__} cannot run in several processes at once; "
                 f"{_INSTEAD[kind.__name__]}"
             )
-    others = [hook for hook in dir(base) if hook.startswith("on_") and hook not in _HOOKS]
-    own = [hook for hook in others if _function_of(getattr(callback, hook, None)) is not getattr(base, hook)]
-    _refuse_others(name, callback, own)
-
-
-def _refuse_others(name: str, callback: Any, hooks: Sequence[str]) -> None:
-    """Refuse hooks that would never be called."""
-    if hooks:
-        raise UsageError(
-            f"{name}: {type(callback).__name__} has {', '.join(hooks)}, takes the hooks {', '.join(_HOOKS)}: no "
-            "process has a whole batch, since engines share a step. A worker_logger_callback is called after each step"
-        )
+    hooks = [hook for hook in dir(base) if hook.startswith("on_")]
+    return [hook for hook in hooks if _function_of(getattr(callback, hook, None)) is not getattr(base, hook)]
 
 
 def _function_of(hook: Any) -> Any:

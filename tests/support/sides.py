@@ -352,7 +352,7 @@ def adapter_of(model: Any, loss: Any, optimizer: Any, metrics: Any, probe: Any, 
     from fabric_model.keras import trainable
 
     chosen = trainable(model, optimizer, None, Asked(loss, metrics))
-    return TensorFlowAdapter(chosen.keras, model, probe, by_rows=by_rows)
+    return TensorFlowAdapter(chosen.keras, model, probe, by_rows=by_rows, sums=chosen.sums)
 
 
 def _last(name: str) -> str:

@@ -11,7 +11,6 @@ that the script made before the training, and that no hook has changed, does not
 
 from __future__ import annotations
 
-import inspect
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
@@ -23,6 +22,9 @@ from edt_runner import seeds
 from edt_runner.adapter import State
 from edt_runner.callbacks.records import MISSING, Reader, Writer, has_state_dict, is_of_the_script
 from edt_runner.frameworks.trainable import EngineAdapter
+from edt_runner.schedule import Step, StepKind
+
+_NONE: Mapping[str, float] = {}
 
 
 class UserCallback(Protocol):
@@ -33,79 +35,26 @@ class UserCallback(Protocol):
     attached: tuple[str, ...]
     """Attributes of ``inner`` that ``attach`` sets."""
 
+    @property
+    def has_step_hooks(self) -> bool:
+        """Whether it has hooks of single steps, which ``at_step`` calls."""
+        return False
+
     def attach(self, model: Any, optimizer: Any, epochs: int, steps: int) -> None: ...
     def train_begin(self) -> None: ...
     def train_end(self, values: Mapping[str, float]) -> None: ...
     def epoch_begin(self, epoch: int) -> None: ...
     def epoch_end(self, epoch: int, values: dict[str, float], saves: bool) -> None: ...
 
+    def at_step(self, hook: str, index: int | None, values: Mapping[str, float]) -> None:
+        """Call a hook of a step, if there is one of this name (``kinds``).
 
-class WmlaCallback:
-    """A ``callbacks.Callback``, or any object that has some of its hooks.
-
-    It gets the values of an epoch as its attribute ``metrics``, unless it has an attribute of this name of its own.
-    """
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-        self._gets_metrics = "metrics" not in vars(inner)
-        self.attached: tuple[str, ...] = ("params", "model", *(("metrics",) if self._gets_metrics else ()))
-
-    def attach(self, model: Any, optimizer: Any, epochs: int, steps: int) -> None:
-        self.inner.params = {"optimizer": optimizer, "epochs": epochs}
-        self.inner.model = model
-        self._tell({})
-
-    def _tell(self, values: Mapping[str, float]) -> None:
-        if self._gets_metrics:
-            self.inner.metrics = dict(values)
-
-    def train_begin(self) -> None:
-        self._call("on_train_begin")
-
-    def train_end(self, values: Mapping[str, float]) -> None:
-        self._call("on_train_end")
-
-    def epoch_begin(self, epoch: int) -> None:
-        self._call("on_epoch_begin", epoch)
-
-    def epoch_end(self, epoch: int, values: dict[str, float], saves: bool) -> None:
-        self._tell(values)
-        hook = getattr(self.inner, "on_epoch_end", None)
-        if hook is not None and _takes(hook, "save_model"):
-            hook(epoch, save_model=saves)
-        elif hook is not None:
-            hook(epoch)
-
-    def _call(self, name: str, *arguments: Any) -> None:
-        hook = getattr(self.inner, name, None)
-        if hook is not None:
-            hook(*arguments)
-
-
-class KerasCallback:
-    """A ``keras.callbacks.Callback`` of Keras 3 or 2, of a kind that ``fabric_model`` accepts."""
-
-    attached: tuple[str, ...] = ("params", "model", "_model", "validation_data")
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-
-    def attach(self, model: Any, optimizer: Any, epochs: int, steps: int) -> None:
-        self.inner.set_params({"epochs": epochs, "steps": steps, "verbose": 0})
-        self.inner.set_model(model)
-
-    def train_begin(self) -> None:
-        self.inner.on_train_begin({})
-
-    def train_end(self, values: Mapping[str, float]) -> None:
-        self.inner.on_train_end(dict(values))
-
-    def epoch_begin(self, epoch: int) -> None:
-        self.inner.on_epoch_begin(epoch, {})
-
-    def epoch_end(self, epoch: int, values: dict[str, float], saves: bool) -> None:
-        self.inner.on_epoch_end(epoch, values)  # all callbacks get the same dict, as in Keras; some add values to it
+        Args:
+            hook: its name.
+            index: the step's number in its epoch or validation; None: the hook is one of a whole validation.
+            values: means over the steps of this kind so far; none at a beginning.
+        """
+        return
 
 
 class UserCallbacks:
@@ -147,8 +96,12 @@ class UserCallbacks:
         """What each callback remembers before any hook."""
         self._entered = False
         self._begun = False
+        self.has_step_hooks = any(callback.has_step_hooks for callback in callbacks)
+        """Whether ``end_step`` is to be called after each step."""
         self.stopped = False
         """Whether a callback has ended the training at the end of an epoch."""
+        self._asked = False
+        """Whether a hook of a step has asked for that. The training ends when the epoch ends."""
         self._records: list[Any] = []
         self._tensors: dict[str, torch.Tensor] = {}
         for callback in callbacks:
@@ -179,6 +132,38 @@ class UserCallbacks:
         self._begun = True
         self._finish()
 
+    def end_step(self, step: Step, values: Mapping[str, float]) -> None:
+        """Run the hooks that belong between a step and the next step of the same epoch.
+
+        Called only if ``has_step_hooks``, and before ``end_epoch`` if the step ends its epoch.
+
+        Args:
+            step: the step that ends, of a training or of a validation.
+            values: means over all engines and over the steps of its kind in its epoch so far.
+        """
+        trains = step.kind is StepKind.TRAIN
+        kind = "train" if trains else "test"
+        self._seed_for(seeds.hook_seed(-1 - 2 * step.epoch - trains, step.index))
+        self._at_step(f"on_{kind}_batch_end", step.index, values)
+        if not step.last:
+            self._at_step(f"on_{kind}_batch_begin", step.index + step.advance)
+        elif not trains:
+            self._at_step("on_test_end", None, values)
+        elif not step.ends_epoch:  # a validation follows
+            self._at_step("on_test_begin", None)
+            self._at_step("on_test_batch_begin", 0)
+        self._asked = self._is_asked_to_stop
+        self._finish()
+
+    def _at_step(self, hook: str, index: int | None, values: Mapping[str, float] = _NONE) -> None:
+        for callback in self._callbacks:
+            callback.at_step(hook, index, values)
+
+    @property
+    def _is_asked_to_stop(self) -> bool:
+        stop = getattr(self._model, "stop_training", False)
+        return not callable(stop) and bool(stop)  # NumPy's True is another object than Python's
+
     def end_epoch(self, epoch: int, values: Mapping[str, float], *, last: bool, saves: bool) -> None:
         """Run the hooks that belong between the last step of an epoch and the next step.
 
@@ -192,8 +177,7 @@ class UserCallbacks:
         shared = dict(values)
         for callback in self._callbacks:
             callback.epoch_end(epoch, shared, saves)
-        stop = getattr(self._model, "stop_training", False)
-        self.stopped = not callable(stop) and bool(stop)  # NumPy's True is another object than Python's
+        self._asked = self.stopped = self._is_asked_to_stop
         if last or self.stopped:
             for callback in self._callbacks:
                 callback.train_end(shared)
@@ -215,6 +199,7 @@ class UserCallbacks:
         self._seed_for(2 * epoch + 1)
         for callback in self._callbacks:
             callback.epoch_begin(epoch)
+        self._at_step("on_train_batch_begin", 0)
 
     def _seed_for(self, place: int) -> None:
         seed = seeds.hook_seed(self._seed, place)
@@ -239,7 +224,7 @@ class UserCallbacks:
         """
         if not self._begun:
             return None, {}
-        return {"records": self._records, "stopped": self.stopped}, self._tensors
+        return {"records": self._records, "stopped": self.stopped, "asked": self._asked}, self._tensors
 
     def restore(self, record: Mapping[str, Any] | None, tensors: Mapping[str, torch.Tensor]) -> None:
         """Make the callbacks remember what ``export`` of another process has returned.
@@ -252,6 +237,9 @@ class UserCallbacks:
             return
         self._records = record.get("records", record.get("told"))  # an earlier release's name
         self.stopped, self._tensors = bool(record["stopped"]), _ordered(tensors)
+        self._asked = bool(record.get("asked", False))  # an earlier release had no hooks of steps
+        if self._asked:
+            self._model.stop_training = True
         for index, (memory, one) in enumerate(zip(self._memories, self._records, strict=True)):
             start = f"{index}."
             own = {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
@@ -261,15 +249,6 @@ class UserCallbacks:
 def _ordered(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Sort tensors by name. Several engines may send one state together, so all engines need the same order."""
     return dict(sorted(tensors.items()))
-
-
-def _takes(hook: Callable[..., Any], name: str) -> bool:
-    """Whether ``hook`` has a parameter of this name, or takes any keyword."""
-    try:
-        parameters = inspect.signature(hook).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return any(parameter.name == name or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 _KEY, _PREFIX = "callbacks", "callback."

@@ -1,18 +1,14 @@
 """TensorFlow behind the engine's flat vectors.
 
 Vectors have the layout of ``frameworks.flat``, without the section ``present``: which parameters have gradients is
-known when the model is traced. The section ``sums`` is [samples, loss x samples, metric states ...]. A Keras metric is
-computed from states that can be added up. Its value is computed from their sums, so metrics that are no means (AUC,
-precision) are correct, too.
+known when the model is traced. The section ``sums`` is [samples, loss x samples, metrics ...] (``metrics``).
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import logging
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -24,23 +20,32 @@ from torch import Tensor
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_runner import context
 from edt_runner.adapter import State
-from edt_runner.checkpoints.user_files import draft_of
 from edt_runner.errors import RunnerError, UsageError
-from edt_runner.frameworks.flat import FlatAdapter, FlatLayout, flat_dtype, type_name
+from edt_runner.frameworks.flat import FlatAdapter, FlatLayout, Sections, flat_dtype, is_finite, squared_norm, type_name
+from edt_runner.frameworks.options import StepOptions
 from edt_runner.frameworks.tensorflow import (
     FRAMEWORK,
     give_up_determinism,
     lacks_determinism,
     op_that_raised,
 )
-from edt_runner.frameworks.tensorflow.keras_version import Averages, KerasVersion, Rescaling
+from edt_runner.frameworks.tensorflow.files import save
+from edt_runner.frameworks.tensorflow.keras_version import KerasVersion, inner_optimizer
+from edt_runner.frameworks.tensorflow.metrics import Metrics
+from edt_runner.frameworks.tensorflow.own_steps import OwnSteps
 from edt_runner.frameworks.tensorflow.passes import ByShape, Pass, Passes, as_tensors, effects_of
-from edt_runner.frameworks.tensorflow.variables import Variables, sizes_of, to_tensorflow, to_torch
+from edt_runner.frameworks.tensorflow.rescaling import Averages, Rescaling
+from edt_runner.frameworks.tensorflow.variables import Variables, parts_of, sizes_of, to_tensorflow, to_torch
 from edt_runner.lr_scaling.update import Scaling
 from edt_runner.schedule import StepKind
 from edt_runner.seeds import seed_python
 
 _FINAL = "model_epoch_final"
+_EPSILON = 1e-6
+"""Added to a norm before something is divided by it, as on PyTorch's side."""
+_PLAIN = StepOptions()
+_NOT_COMPILED = (tf.errors.InvalidArgumentError, tf.errors.InternalError, tf.errors.UnimplementedError)
+"""Errors of XLA that cannot compile a graph."""
 
 
 class TensorFlowAdapter(FlatAdapter):
@@ -52,27 +57,50 @@ class TensorFlowAdapter(FlatAdapter):
         probe: a small batch like those of the training, as NumPy arrays: (x, y) or (x, y, sample_weight).
         by_rows: units of the data are whole batches, which may have different numbers of rows, so that rows are
             counted instead of units.
+        sums: the loss of a micro-batch is a sum over its samples. Gradients are then added up, not averaged.
+        validates: there is a test set.
+        options: what the user asks of passes and steps.
 
     Raises:
-        UsageError: the model has no trainable weights.
+        UsageError: the model has no trainable weights, or a train_step that several engines cannot compute together.
     """
 
-    def __init__(self, keras: KerasVersion, model: Any, probe: Any, *, by_rows: bool = False) -> None:
+    def __init__(
+        self,
+        keras: KerasVersion,
+        model: Any,
+        probe: Any,
+        *,
+        by_rows: bool = False,
+        sums: bool = False,
+        validates: bool = True,
+        options: StepOptions = _PLAIN,
+    ) -> None:
         super().__init__()
-        self._keras, self.model, self._by_rows = keras, model, by_rows
+        self._keras, self.model, self._by_rows, self._sums, self._options = keras, model, by_rows, sums, options
         self._float_type = keras.keras.backend.floatx()
         self._probe = as_tensors(probe, self._float_type)
-        _build(keras, model, self._probe)
+        self._own = OwnSteps(keras, model)
+        self._evaluates = validates or not self._own.trains
+        """Whether micro-batches can be evaluated. A model with a train_step of its own may have no other way."""
+        if self._evaluates and not (self._own.trains and self._own.tests):
+            _build(keras, model, self._probe)
+        self._own.build(self._probe)
+        keras.build_optimizer(model.optimizer, model.trainable_variables)
         self._variables = Variables(keras, model)
         if not self._variables.trainable:
             raise UsageError("model: got a model without trainable weights, takes one that has some")
         self.dtype = flat_dtype(variable.dtype.name for variable in self._variables.weights)
         """Dtype of flat vectors, local and reduced."""
         self._type = tf.as_dtype(type_name(self.dtype))
-        self.width = 2 + sum(sizes_of(self._variables.metrics))
+        self._metrics = Metrics(keras, model, self._variables, self._own, self._type)
+        self.width = 2 + self._metrics.width
         self._rescaling = Rescaling(keras, model.optimizer)
         self.optimizer_name = type(model.optimizer).__qualname__
-        self._passes = Passes(keras, model, self._variables, self._type)
+        self._passes = Passes(keras, model, self._variables, self._own, self._type, jit=options.compile, sums=sums)
+        self._settings = self._variables.settings()
+        """Settings of the optimizer as the graphs of steps have them."""
+        self._details: dict[str, float] = {}
         self._committing: dict[Averages | None, Any] = {}
         self._own_steps: Tensor | None = None
         """How far the newest micro-batch of this process moved integer variables."""
@@ -90,32 +118,11 @@ class TensorFlowAdapter(FlatAdapter):
             sums=self.width,
         )
 
+    def loss(self, sums: Sequence[float]) -> float:
+        return sums[1] / (sums[0] or 1.0)
+
     def values(self, sums: Sequence[float]) -> dict[str, float]:
-        found = {"loss": sums[1] / (sums[0] or 1.0)}
-        if not self._variables.metrics:
-            return found
-        for name, value in self._valuing(tf.constant(sums[2:], self._type)).items():
-            if name != "loss":
-                numbers = value.numpy().reshape(-1).tolist()
-                several = len(numbers) > 1  # the metric has a value for each class
-                found |= {f"{name}_{index}" if several else name: number for index, number in enumerate(numbers)}
-        return found
-
-    @functools.cached_property
-    def _valuing(self) -> Any:
-        spec = tf.TensorSpec([self.width - 2], self._type)
-        return tf.function(self._metric_values, autograph=False).get_concrete_function(spec)
-
-    def _metric_values(self, states: Any) -> Any:
-        """The metrics' values for summed states."""
-        variables = self._variables.metrics
-        before = [variable.read_value() for variable in variables]
-        for variable, first, part in zip(variables, before, _parts(states, variables), strict=True):
-            variable.assign(first + part)
-        values = {name: tf.identity(value) for name, value in self.model.get_metrics_result().items()}
-        for variable, first in zip(variables, before, strict=True):
-            variable.assign(first)
-        return values
+        return {"loss": self.loss(sums), **self._metrics.values(sums[2:])}
 
     # ── computing ─────────────────────────────────────────────────────────────────────────────────────────────
     def warm_up(self, batch: Any) -> None:
@@ -126,7 +133,8 @@ class TensorFlowAdapter(FlatAdapter):
             try:
                 self.micro_batch(batch, 1, 1, 0, flat)
                 self.apply(flat)
-                self.evaluate(batch, 1, 0, flat[-self.width :])
+                if self._evaluates:
+                    self.evaluate(batch, 1, 0, flat[-self.width :])
                 self.values(self.sums(StepKind.VALIDATE, flat))
                 break
             except tf.errors.UnimplementedError as error:
@@ -134,6 +142,12 @@ class TensorFlowAdapter(FlatAdapter):
                     raise
                 give_up_determinism()
                 self.end_guarantee(op_that_raised(error), "has no deterministic implementation on this device")
+            except _NOT_COMPILED as error:
+                if not self._options.compile:
+                    raise
+                raise UsageError(
+                    f"compile: got True, takes False: XLA cannot compile this model here ({op_that_raised(error)})"
+                ) from error
             finally:
                 for variable, value in kept:
                     variable.assign(value)
@@ -153,10 +167,10 @@ class TensorFlowAdapter(FlatAdapter):
         local[self.gradient_size :].copy_(to_torch(tail))
         flat = self.layout.sections(local)
         present = iter(gradients)
-        parts = torch.split(flat.gradients, self.layout.gradients)
+        parts, factor = torch.split(flat.gradients, self.layout.gradients), 1.0 if self._sums else share
         for part, used in zip(parts, chosen.used, strict=True):
             if used:
-                torch.mul(to_torch(next(present)).reshape(-1).to(self.dtype), share, out=part)
+                torch.mul(to_torch(next(present)).reshape(-1).to(self.dtype), factor, out=part)
             else:
                 part.zero_()
         if len(flat.integers):
@@ -179,13 +193,37 @@ class TensorFlowAdapter(FlatAdapter):
             names = ", ".join(map(_name, self._training.first.integers))
             self.end_guarantee(names, "an integer variable that micro-batches move differently")
         # A GPU may still read this memory when the next reduction writes to it.
-        commit(to_tensorflow(reduced.clone() if FRAMEWORK.gpus() else reduced))
+        commit(to_tensorflow(reduced.clone() if FRAMEWORK.gpus() else reduced), *self._limits(flat))
         return True
 
+    def _limits(self, flat: Sections) -> tuple[Any, Any, Any]:
+        """How the coming step changes the reduced gradient, whose bits are the same in every engine.
+
+        Returns:
+            The factor on it, the most absolute value of its numbers, and whether the step is taken at all. A step is
+            left out if its gradient has overflowed, which the optimizer notices, too.
+        """
+        optimizer, options = self.model.optimizer, self._options
+        scale, rate = self.gradient_scale, None
+        if options.lr_scheduler is not None or self._keras.has_schedule(inner_optimizer(optimizer)):
+            rate = self.learning_rate
+        taken = not self.absorbs_overflow or is_finite(flat.gradients)
+        self._details = {"loss_scale": scale} if self._keras.scales_loss(optimizer) else {}
+        factor = 1.0
+        if options.clip_grad_norm is not None and taken:
+            norm = math.sqrt(squared_norm(flat.gradients)) / (self.gradient_weight(flat.sums.tolist()) or 1.0) / scale
+            self._details["grad_norm"] = norm
+            factor = min(1.0, options.clip_grad_norm / (norm + _EPSILON))
+        if rate is not None:
+            self._details["learning_rate"] = rate
+        limit = math.inf if options.clip_grad_value is None else options.clip_grad_value * scale
+        return tf.constant(factor, self._type), tf.constant(limit, self._type), tf.constant(taken)
+
     def _trace_commit(self) -> Any:
-        spec = tf.TensorSpec([self.size(StepKind.TRAIN)], self._type)
+        spec, number = tf.TensorSpec([self.size(StepKind.TRAIN)], self._type), tf.TensorSpec([], self._type)
         with self._rescaling.tracing():
-            commit = tf.function(self._commit, autograph=False).get_concrete_function(spec)
+            made = tf.function(self._commit, autograph=False)
+            commit = made.get_concrete_function(spec, number, number, tf.TensorSpec([], tf.bool))
         own = {id(variable) for variable in self._variables.everything}
         for variable in effects_of(commit).written:
             if id(variable) not in own:
@@ -193,18 +231,24 @@ class TensorFlowAdapter(FlatAdapter):
         self._committing[self._rescaling.averages] = commit
         return commit
 
-    def _commit(self, reduced: Any) -> None:
-        """Take one optimizer step, and commit what the forward passes moved."""
+    def _commit(self, reduced: Any, factor: Any, limit: Any, taken: Any) -> None:
+        """Take one optimizer step, and commit what the forward passes moved. For the arguments, see ``_limits``."""
         passed, trainable = self._training.first, self._variables.trainable
         gradients, _, floats, changed, integers, active, sums = self.layout.sections(reduced, tf.split)
         if self._by_rows:
-            gradients, floats = gradients / tf.maximum(sums[0], 1.0), floats / tf.maximum(sums[0], 1.0)
-        for index, (variable, part) in enumerate(zip(passed.floats, _parts(floats, passed.floats), strict=True)):
-            variable.assign(tf.where(changed[index] > 0, part, variable.read_value()))
+            rows = tf.maximum(sums[0], 1.0)
+            gradients, floats = gradients if self._sums else gradients / rows, floats / rows
+        if self._options.clip_grad_norm is not None:
+            gradients = gradients * factor
+        if self._options.clip_grad_value is not None:
+            gradients = tf.clip_by_value(gradients, -limit, limit)
+        for index, (variable, part) in enumerate(zip(passed.floats, parts_of(floats, passed.floats), strict=True)):
+            variable.assign(tf.where(tf.logical_and(taken, changed[index] > 0), part, variable.read_value()))
         steps = tf.round(integers / tf.maximum(active, 1.0))
-        for variable, part in zip(passed.integers, _parts(steps, passed.integers, tf.int64), strict=True):
-            variable.assign(tf.cast(tf.cast(variable.read_value(), tf.int64) + part, variable.dtype))
-        pairs = zip(_parts(gradients, trainable), self.model.trainable_variables, passed.used, strict=True)
+        for variable, part in zip(passed.integers, parts_of(steps, passed.integers, tf.int64), strict=True):
+            moved = tf.cast(tf.cast(variable.read_value(), tf.int64) + part, variable.dtype)
+            variable.assign(tf.where(taken, moved, variable.read_value()))
+        pairs = zip(parts_of(gradients, trainable), self.model.trainable_variables, passed.used, strict=True)
         chosen = [(gradient, variable) for gradient, variable, used in pairs if used]
         self._keras.apply(self.model.optimizer, [gradient for gradient, _ in chosen], [v for _, v in chosen])
 
@@ -218,17 +262,21 @@ class TensorFlowAdapter(FlatAdapter):
 
     @property
     def absorbs_overflow(self) -> bool:
-        return self.gradient_scale != 1.0
+        """With a scale of 1, it is not the scale that is too large."""
+        return self._keras.leaves_out_overflows(self.model.optimizer) and self.gradient_scale > 1.0
 
     @property
     def learning_rate(self) -> float | None:
-        return float(self._keras.learning_rate(self.model.optimizer))
+        return float(self._keras.learning_rate(inner_optimizer(self.model.optimizer)))
+
+    def details(self) -> dict[str, float]:
+        return dict(self._details)
 
     def is_finite(self) -> bool:
         return all(bool(tf.reduce_all(tf.math.is_finite(each))) for each in self._variables.trainable)
 
     def gradient_weight(self, sums: Sequence[float]) -> float | None:
-        return sums[0] if self._by_rows else None
+        return sums[0] if self._by_rows and not self._sums else None
 
     def rescaled(self, scaling: Scaling) -> AbstractContextManager[Sequence[float]]:
         return self._rescaling.at(scaling)
@@ -272,6 +320,7 @@ class TensorFlowAdapter(FlatAdapter):
         taken = self._variables.settings_taken
         places = self._variables.begin_import(meta, shapes)
         if self._variables.settings_taken > taken:
+            self._settings = self._variables.settings()
             self._committing.clear()
         return places
 
@@ -280,85 +329,34 @@ class TensorFlowAdapter(FlatAdapter):
 
     def recommit(self) -> None:
         self._variables.rest()
+        settings = self._variables.settings()
+        if settings != self._settings:  # a hook has changed one, which the graphs of steps hold as a constant
+            self._settings = settings
+            self._committing.clear()
 
     def save_for_user(self, folder: Path, name: str) -> None:
         """Write the user's files. The final files hold the weights as at the end of ``fit``; this process keeps the
         training's weights."""
         if name != _FINAL:
-            _save(self._keras, self.model, folder, name, serving=False)
+            save(self._keras, self.model, folder, name, serving=False)
             return
         kept = [(variable, variable.read_value()) for variable in self._variables.trainable]
         self._keras.finish(self.model)
         try:
-            _save(self._keras, self.model, folder, name, serving=True)
+            save(self._keras, self.model, folder, name, serving=True)
         finally:
             for variable, value in kept:
                 variable.assign(value)
 
 
 def _build(keras: KerasVersion, model: Any, probe: Any) -> None:
-    """Create the variables of layers, loss, metrics and optimizer, by one evaluation of the probe."""
+    """Create the variables of layers, loss and metrics, by one evaluation of the probe."""
     x, y, weights = (*probe, None, None)[:3]
     outputs = keras.call(model, x, training=False)
     keras.compute_loss(model, x, y, outputs, weights, training=False)
     model.compute_metrics(x, y, outputs, weights)
     model.reset_metrics()
-    keras.build_optimizer(model.optimizer, model.trainable_variables)
 
 
 def _name(variable: Any) -> str:
     return str(variable.name).partition(":")[0]
-
-
-def _parts(flat: Any, variables: Sequence[Any], dtype: Any = None) -> list[Any]:
-    """Slices of a flat tensor, with the shapes and types of ``variables``."""
-    pieces = tf.split(flat, sizes_of(variables)) if variables else []
-    return [
-        tf.cast(tf.reshape(piece, variable.shape), dtype or variable.dtype)
-        for piece, variable in zip(pieces, variables, strict=True)
-    ]
-
-
-_CANNOT_WRITE = (NotImplementedError, TypeError, ValueError)
-"""Errors that Keras raises for a model that it cannot describe."""
-
-
-def _save(keras: KerasVersion, model: Any, folder: Path, name: str, *, serving: bool) -> None:
-    """Write the files that a user downloads: ``name``.keras, and for ``serving`` the SavedModel folder ``name``.
-
-    Each is written completely or not at all. If Keras cannot describe the model, the training must not be lost: its
-    weights are written instead, and the reason is printed on standard error.
-    """
-    path = folder / f"{name}.keras"
-    try:
-        with draft_of(path) as draft:
-            model.save(draft)
-    except _CANNOT_WRITE as error:
-        weights = folder / f"{name}.weights.h5"
-        _print_error(f"{path.name} cannot be written, {weights.name} is instead", error)
-        with draft_of(weights) as draft:
-            model.save_weights(draft)
-    if not serving:
-        return
-    try:
-        with draft_of(folder / name) as draft, _quiet():
-            keras.export(model, str(draft))
-    except _CANNOT_WRITE as error:
-        _print_error(f"the SavedModel {name} cannot be written", error)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Hide messages in which TensorFlow logs the path of the draft, and how it has renamed its own names."""
-    logger = tf.get_logger()
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-
-
-def _print_error(what: str, error: Exception) -> None:
-    why = " ".join(str(error).split()).partition(". ")[0]
-    print(f"edt: {what}: {why}", file=sys.stderr, flush=True)

@@ -1,5 +1,4 @@
-"""The differences between Keras 3 (``keras``) and Keras 2 (``tf_keras``), behind one protocol; and a step of an
-optimizer of either version with other hyperparameters than its own."""
+"""The differences between Keras 3 (``keras``) and Keras 2 (``tf_keras``), behind one protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from edt_runner.errors import UsageError
-from edt_runner.lr_scaling.update import Scaling
 
 
 class KerasVersion(Protocol):
@@ -70,6 +68,43 @@ class KerasVersion(Protocol):
 
     def loss_scale(self, optimizer: Any) -> float:
         """The factor by which ``scale_loss`` multiplies now."""
+
+    def scales_loss(self, optimizer: Any) -> bool:
+        """Whether ``scale_loss`` multiplies at all."""
+        return inner_optimizer(optimizer) is not optimizer
+
+    def leaves_out_overflows(self, optimizer: Any) -> bool:
+        """Whether the optimizer takes no step with gradients that are not finite, because it halves the scale then."""
+        return self.scales_loss(optimizer)
+
+    @contextlib.contextmanager
+    def capturing(self, optimizer: Any, take: Callable[[list[tuple[Any, Any]]], None]) -> Iterator[None]:
+        """A context in which a user's step gives gradients to ``take`` instead of to the optimizer, which stays as it
+        is.
+
+        Args:
+            optimizer: the model's optimizer.
+            take: gets (gradient, variable) pairs, of a loss that is scaled if the optimizer scales it.
+        """
+        kind: Any = type(optimizer)
+        metaclass: Any = type(kind)
+        object.__setattr__(
+            optimizer, "__class__", metaclass(kind.__name__, (kind,), dict(self.capturing_members(optimizer, take)))
+        )
+        try:
+            yield
+        finally:
+            object.__setattr__(optimizer, "__class__", kind)
+
+    def capturing_members(self, optimizer: Any, take: Callable[[list[tuple[Any, Any]]], None]) -> Mapping[str, Any]:
+        """Members of a subclass of the optimizer's class, for ``capturing``."""
+
+    def has_schedule(self, optimizer: Any) -> bool:
+        """Whether the learning rate is a schedule or a function."""
+
+    def set_schedule(self, optimizer: Any, schedule: Any) -> None:
+        """Make a schedule the learning rate, in an optimizer that has no variables yet."""
+        optimizer.learning_rate = schedule
 
     def learning_rate(self, optimizer: Any) -> float:
         """Learning rate of the coming step.
@@ -178,6 +213,16 @@ class Keras3(KerasVersion):
     def apply(self, optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
         optimizer.apply(gradients, variables)
 
+    def capturing_members(self, optimizer: Any, take: Callable[[list[tuple[Any, Any]]], None]) -> Mapping[str, Any]:
+        def apply(own: Any, grads: Any, trainable_variables: Any = None) -> None:
+            take(list(zip(grads, trainable_variables or own._trainable_variables, strict=True)))
+
+        return {"apply": apply}
+
+    def has_schedule(self, optimizer: Any) -> bool:
+        """``_learning_rate`` is private; ``learning_rate`` is the schedule's present value."""
+        return not isinstance(optimizer._learning_rate, self.keras.Variable)
+
     def loss_scale(self, optimizer: Any) -> float:
         scale = getattr(optimizer, "dynamic_scale", None)
         if scale is None:
@@ -220,7 +265,7 @@ class Keras2(KerasVersion):
         searched. Names that begin with an underscore are private, since there is no public way to these variables.
         """
         listed = optimizer.variables
-        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        inner = inner_optimizer(optimizer)
         scale = getattr(getattr(optimizer, "_loss_scale", None), "_weights", {})
         holders = [vars(optimizer), vars(inner), getattr(inner, "_hyper", {}), scale]
         found = list(listed() if callable(listed) else listed)
@@ -242,8 +287,35 @@ class Keras2(KerasVersion):
             gradients = optimizer.get_unscaled_gradients(gradients)
         optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
+    def capturing_members(self, optimizer: Any, take: Callable[[list[tuple[Any, Any]]], None]) -> Mapping[str, Any]:
+        """An optimizer that scales the loss takes gradients of the loss that is not scaled, unlike in Keras 3."""
+        scale = optimizer.loss_scale if self.scales_loss(optimizer) else None
+
+        def apply_gradients(own: Any, grads_and_vars: Any, *more: Any, **named: Any) -> Any:
+            pairs = list(grads_and_vars)
+            if scale is not None:
+                pairs = [(g if g is None else g * tf.cast(scale, g.dtype), variable) for g, variable in pairs]
+            take(pairs)
+            return own.iterations
+
+        return {"apply_gradients": apply_gradients}
+
+    def has_schedule(self, optimizer: Any) -> bool:
+        rate = optimizer._get_hyper("learning_rate") if self._is_legacy(optimizer) else optimizer._learning_rate
+        return callable(rate) and not isinstance(rate, tf.Variable)
+
+    def set_schedule(self, optimizer: Any, schedule: Any) -> None:
+        """``_build_learning_rate`` is private; it also makes the variable that holds the schedule's present value."""
+        if self._is_legacy(optimizer):
+            optimizer.learning_rate = schedule
+        else:
+            optimizer._learning_rate = optimizer._build_learning_rate(schedule)
+
     def loss_scale(self, optimizer: Any) -> float:
         return float(getattr(optimizer, "loss_scale", 1.0))
+
+    def leaves_out_overflows(self, optimizer: Any) -> bool:
+        return bool(getattr(optimizer, "dynamic", False))
 
     def learning_rate(self, optimizer: Any) -> float:
         """The learning rate that the coming step computes, also from a schedule or in a ``legacy`` optimizer."""
@@ -297,6 +369,11 @@ def _legacy_members(times: Callable[[Any], Any], numbers: Mapping[str, float]) -
     return {"_get_hyper": get_hyper, "_decayed_lr": decayed_lr, **_fixed_properties(epsilon)}
 
 
+def inner_optimizer(optimizer: Any) -> Any:
+    """The optimizer inside one that scales the loss; else ``optimizer`` itself."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
 def keras_version_of(model: Any) -> KerasVersion:
     """Import the version of Keras that ``model`` belongs to.
 
@@ -319,78 +396,3 @@ def _fixed_properties(numbers: Mapping[str, float]) -> dict[str, Any]:
 def _takes(function: Any, argument: str) -> bool:
     """Whether ``function`` has a parameter ``argument``."""
     return argument in inspect.signature(function).parameters
-
-
-Averages = tuple[float, float]
-"""(factor on 1 - beta, factor on epsilon)"""
-
-
-class Rescaling:
-    """Steps of one optimizer, whose variables are built, with other hyperparameters than its own.
-
-    A step is a graph. While a graph is traced, the optimizer temporarily belongs to a new class. In this class, the
-    learning rate is the user's times a variable of the runner, and betas and epsilon are the scaled ones. So the
-    user's optimizer never changes, schedules are respected, and a new learning rate needs no new graph. New betas or a
-    new epsilon need a new graph, because they are constants in it.
-    """
-
-    def __init__(self, keras: KerasVersion, optimizer: Any) -> None:
-        self._keras, self._optimizer = keras, getattr(optimizer, "inner_optimizer", optimizer)
-        self._factor: Any = None
-        self.averages: Averages | None = None
-        """Which graph to use or to trace; None: the one with the user's own betas and epsilon."""
-
-    @property
-    def has_betas(self) -> bool:
-        """Whether the optimizer keeps moving averages of its gradients, as Adam and RMSprop do."""
-        return bool(self._keras.betas(self._optimizer))
-
-    @contextlib.contextmanager
-    def at(self, scaling: Scaling) -> Iterator[list[float]]:
-        """A context in which steps are taken with ``scaling``. It yields their learning rate, in a list.
-
-        Velocities that hold learning rate x gradient are scaled with the learning rate.
-        """
-        if self._factor is None:
-            self._factor = tf.Variable(1.0, trainable=False, dtype=tf.float32, name="edt_learning_rate_factor")
-        rate = self._keras.learning_rate(self._optimizer) * scaling.lr
-        moved = [] if scaling.velocity == 1.0 else self._keras.velocities(self._optimizer)
-        before = [variable.read_value() for variable in moved]
-        self._factor.assign(scaling.lr)
-        self.averages = (scaling.beta, scaling.eps)
-        try:
-            for variable, value in zip(moved, before, strict=True):
-                variable.assign(value * tf.cast(scaling.velocity, value.dtype))
-            yield [rate]
-        except BaseException:
-            for variable, value in zip(moved, before, strict=True):
-                variable.assign(value)
-            raise
-        finally:
-            self.averages = None
-
-    @contextlib.contextmanager
-    def tracing(self) -> Iterator[None]:
-        """A context in which a step is traced, with the present ``averages``."""
-        if self.averages is None:
-            yield
-            return
-        beta, eps = self.averages
-        chosen: Any = self._optimizer
-        kind: Any = type(chosen)
-        metaclass: Any = type(kind)
-        scaling = Scaling(beta=beta)
-        names = self._keras.betas(chosen) if beta != 1.0 else ()
-        numbers = {name: scaling.betas(float(self._keras.value(getattr(chosen, name)))) for name in names}
-        if eps != 1.0 and isinstance(getattr(chosen, "epsilon", None), float):
-            numbers["epsilon"] = chosen.epsilon * eps
-        changes = self._keras.scaled_members(chosen, self._times, numbers)
-        object.__setattr__(chosen, "__class__", metaclass(kind.__name__, (kind,), changes))
-        try:
-            yield
-        finally:
-            object.__setattr__(chosen, "__class__", kind)
-
-    def _times(self, rate: Any) -> Any:
-        rate = tf.convert_to_tensor(self._keras.value(rate))
-        return rate * tf.cast(self._factor, rate.dtype)

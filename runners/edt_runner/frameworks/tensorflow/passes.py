@@ -1,9 +1,9 @@
 """A model's forward and backward pass as TensorFlow graphs, one for each form of batches.
 
 Each pass is two graphs, one inside the other. The inner graph does what Keras's own train_step does, except the
-optimizer's step. Tracing it shows which variables a pass changes. The outer graph sets the seed generators, runs the
-inner graph, reads the changed variables, and restores all variables. Between two micro-batches all variables therefore
-hold the committed values.
+optimizer's step; or it is the model's own train_step (``own_steps``). Tracing it shows which variables a pass changes.
+The outer graph sets the seed generators, runs the inner graph, reads the changed variables, and restores all variables.
+Between two micro-batches all variables therefore hold the committed values.
 
 A graph is made for the shapes of the first sample, with any number of rows. A batch of other shapes has its own graph,
 in which the dimensions that differ are open. Which graph a batch uses depends on the batch alone; otherwise results
@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from edt_runner.errors import UsageError
 from edt_runner.frameworks.tensorflow.keras_version import KerasVersion
+from edt_runner.frameworks.tensorflow.own_steps import OwnSteps
 from edt_runner.frameworks.tensorflow.variables import Variables, on_host
 from edt_runner.seeds import key_of
 
@@ -35,9 +36,11 @@ class Pass:
     ``run(leaves, share, count, seeds)`` takes the batch's arrays, the micro-batch's share of the step, its number of
     samples, and ``seeds``. It returns the gradients that exist, and one flat tensor. In training that tensor is
 
-        float variables x share | a flag each: changed | integer steps | 1 | count | loss x count | metric states
+        float variables x share | a flag each: changed | integer steps | 1 | count | loss x count | metric states | told
 
-    and in evaluation it is only what follows the 1.
+    and in evaluation it is only what follows the 1. ``told`` are value x count and count of each number that a step of
+    the model's own returns as a mean, and 0 and 0 if this one does not return it. The loss is not multiplied if it is a
+    sum over the samples.
     """
 
     run: Any
@@ -65,14 +68,24 @@ class Passes:
         keras: the model's version of Keras.
         model: the compiled model.
         variables: the model's variables.
+        own: the model's own steps, which have been traced once.
         dtype: TensorFlow's type of flat vectors.
+        jit: whether XLA compiles the inner graphs.
+        sums: whether the loss of a micro-batch is a sum over its samples, and not a mean.
     """
 
-    def __init__(self, keras: KerasVersion, model: Any, variables: Variables, dtype: Any) -> None:
+    def __init__(
+        self, keras: KerasVersion, model: Any, variables: Variables, own: OwnSteps, dtype: Any, *, jit: bool, sums: bool
+    ) -> None:
         self._keras, self._model, self._variables, self._dtype = keras, model, variables, dtype
+        self._own, self._jit, self._sums = own, jit, sums
 
     def train(self, signature: Any) -> Pass:
-        """Trace a training pass. ``signature`` is a batch of ``tf.TensorSpec``."""
+        """Trace a training pass. ``signature`` is a batch of ``tf.TensorSpec``.
+
+        Raises:
+            UsageError: a train_step of the model's own does what several engines cannot compute together.
+        """
         used: list[bool] = []
 
         def forward_and_backward(x: Any, y: Any = None, weights: Any = None) -> Any:
@@ -82,17 +95,35 @@ class Passes:
             gradients = tape.gradient(scaled, self._variables.trainable)
             self._model.compute_metrics(x, y, outputs, weights)
             used[:] = [gradient is not None for gradient in gradients]
-            return loss, [tf.convert_to_tensor(gradient) for gradient in gradients if gradient is not None]
+            return loss, [tf.convert_to_tensor(g) for g in gradients if g is not None], self._told({})
 
-        return self._trace(forward_and_backward, signature, used)
+        def own_step(*batch: Any) -> Any:
+            loss, by_variable, told = self._own.train(batch)
+            used[:] = [id(variable) in by_variable for variable in self._variables.trainable]
+            gradients = [by_variable[id(v)] for v in self._variables.trainable if id(v) in by_variable]
+            return loss, gradients, self._told(told)
+
+        return self._trace(own_step if self._own.trains else forward_and_backward, signature, used)
 
     def evaluate(self, signature: Any) -> Pass:
         def forward(x: Any, y: Any = None, weights: Any = None) -> Any:
             outputs, loss = self._forward(x, y, weights, training=False)
             self._model.compute_metrics(x, y, outputs, weights)
-            return loss, []
+            return loss, [], self._told({})
 
-        return self._trace(forward, signature, None)
+        def own_step(*batch: Any) -> Any:
+            loss, told = self._own.test(batch)
+            return loss, [], self._told(told)
+
+        return self._trace(own_step if self._own.tests else forward, signature, None)
+
+    def _told(self, told: Mapping[str, Any]) -> list[Any]:
+        """A number and whether it is there, for each of the numbers that own steps tell."""
+        found = []
+        for name in self._own.told:
+            number = self._number(tf.reduce_mean(told[name])) if name in told else tf.zeros([], self._dtype)
+            found.append(tf.stack([number, tf.constant(float(name in told), self._dtype)]))
+        return found
 
     def _forward(self, x: Any, y: Any, weights: Any, *, training: bool) -> tuple[Any, Any]:
         outputs = self._keras.call(self._model, x, training=training)
@@ -101,10 +132,14 @@ class Passes:
     def _trace(self, function: Any, signature: Any, used: list[bool] | None) -> Pass:
         specs = tf.nest.flatten(signature)
         flat = tf.function(
-            lambda *leaves: function(*tf.nest.pack_sequence_as(signature, leaves)), autograph=self._keras.autograph
+            lambda *leaves: function(*tf.nest.pack_sequence_as(signature, leaves)),
+            autograph=self._keras.autograph,
+            jit_compile=True if self._jit else None,
         )
         inner = flat.get_concrete_function(*specs)
         effects = effects_of(inner)
+        if used is not None:
+            self._own.check_written(effects.written)
         variables, training = self._variables, used is not None
         generators = self._generators(effects)
         own = {id(v) for v in (*variables.weights, *variables.metrics, *variables.shown, *generators)}
@@ -119,10 +154,11 @@ class Passes:
             before = {id(variable): variable.read_value() for variable in kept}
             for index, generator in enumerate(generators):
                 _set_generator(generator, seeds[index])
-            loss, gradients = inner(*leaves)
-            tail = [[count, count * self._number(loss)]]
+            loss, gradients, told = inner(*leaves)
+            tail = [[count, self._number(loss) * (1.0 if self._sums else count)]]
             moved = [(v, self._flat(v - before[id(v)])) for v in variables.metrics]
             tail += [move * count if id(v) in variables.by_batch else move for v, move in moved]
+            tail += [number * count for number in told]
             if training:
                 changed = [tf.reduce_any(tf.not_equal(v, before[id(v)])) for v in floats]
                 steps = [tf.cast(v, tf.int64) - tf.cast(before[id(v)], tf.int64) for v in integers]

@@ -5,13 +5,14 @@ A data set is one of
   (x, y, sample_weight), each a number, an array, a tensor, or dicts and tuples of those;
 * arrays, as from Keras's ``load_data``: a *tuple* of x, y and perhaps sample weights, each an array or a dict or list
   of arrays, with one row for each sample (a tuple of tuples, or any list, is a sequence of samples instead);
-* a Keras sequence (``sequences``), whose items are batches.
+* a Keras sequence (``sequences``), whose items are batches;
+* a ``tf.data.Dataset`` with an end that fits in memory (``streams``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -21,10 +22,11 @@ from edt_runner.callbacks.hooks import UserCallback
 from edt_runner.errors import UsageError
 from edt_runner.frameworks import Framework
 from edt_runner.frameworks.options import StepOptions
-from edt_runner.frameworks.tensorflow import FRAMEWORK, nested
+from edt_runner.frameworks.tensorflow import FRAMEWORK, nested, precision, schedules, streams
 from edt_runner.frameworks.tensorflow.adapter import TensorFlowAdapter
-from edt_runner.frameworks.tensorflow.keras_version import KerasVersion
+from edt_runner.frameworks.tensorflow.keras_version import KerasVersion, inner_optimizer
 from edt_runner.frameworks.tensorflow.nested import Nested
+from edt_runner.frameworks.tensorflow.own_steps import overrides
 from edt_runner.frameworks.tensorflow.sequences import Batches, is_sequence
 from edt_runner.frameworks.tensorflow.sources import TEST, Arrays, ByRow, Grouped, Seeding, Singles, Source
 from edt_runner.frameworks.tensorflow.variables import role_of
@@ -40,6 +42,10 @@ class KerasTrainable:
     keras: KerasVersion
     model: Any
     """The compiled model. It may not be built yet; then it has no parameters until there is an adapter."""
+    has_loss: bool = True
+    """Whether the model was compiled with a loss. Without one, it has a train_step of its own."""
+    sums: bool = False
+    """Whether the loss of a micro-batch is a sum over its samples, and not a mean."""
     framework: ClassVar[Framework] = FRAMEWORK
 
     @property
@@ -55,21 +61,40 @@ class KerasTrainable:
         return [[role, variable.dtype.name, variable.shape.as_list()] for role, variable in named]
 
     def samples(self, train: Any, test: Any, seed: int, collate: Collate | None) -> Samples:
-        return TensorFlowSamples(train, test, seed, collate)
+        ranks = [len(each.shape) for each in tf.nest.flatten(getattr(self.model, "inputs", None) or [])]
+        return TensorFlowSamples(train, test, seed, collate, input_rank=ranks[0] if ranks else None)
 
-    def adapter(
-        self, samples: Samples, *, on_device: bool, options: StepOptions = _PLAIN
-    ) -> TensorFlowAdapter:
+    def adapter(self, samples: Samples, *, on_device: bool, options: StepOptions = _PLAIN) -> TensorFlowAdapter:
         """Wrap the model. The model is where TensorFlow has put it: on the GPU, if this process sees one."""
+        if samples.test_units and not self.has_loss and not overrides(self.keras, self.model, "test_step"):
+            raise UsageError(
+                f"loss_function: got None, takes a loss, since {type(self.model).__name__} has no test_step of its own "
+                "that could validate the test data set; or give None as that data set"
+            )
         probe = samples.probe_batch(2)
-        whole_batches = nested.lengths_of(probe)[0] > 2
-        return TensorFlowAdapter(self.keras, self.model, probe, by_rows=whole_batches)
+        return TensorFlowAdapter(
+            self.keras,
+            self.model,
+            probe,
+            by_rows=nested.lengths_of(probe)[0] > 2,  # units are whole batches
+            sums=self.sums,
+            validates=bool(samples.test_units),
+            options=options,
+        )
 
     def checked_options(self, options: StepOptions) -> StepOptions:
-        return options
+        """Check the options. A schedule becomes the optimizer's learning rate.
+
+        Raises:
+            UsageError: Keras or the model cannot do what they ask.
+        """
+        precision.check_precision(self.keras, self.model, _layers(self.model), options.precision)
+        optimizer = inner_optimizer(self.optimizer)
+        precision.check_clipping(optimizer, options)
+        return replace(options, lr_scheduler=schedules.resolved(self.keras, optimizer, options))
 
     def epoch_callbacks(self, options: StepOptions) -> Sequence[UserCallback]:
-        return ()
+        return schedules.epoch_callbacks(options.lr_scheduler)
 
     def finish(self) -> None:
         self.keras.finish(self.model)
@@ -92,13 +117,19 @@ class TensorFlowSamples(Samples):
         train, test: data sets in one of the forms that this module takes; test may be None.
         seed: the training's seed.
         collate: list of samples -> batch; None: arrays are stacked leaf by leaf.
+        input_rank: number of dimensions of a batch of the model's (first) input; None: not known yet.
 
     Raises:
         UsageError: samples cannot be loaded from a data set.
     """
 
-    def __init__(self, train: Any, test: Any, seed: int, collate: Collate | None) -> None:
+    def __init__(
+        self, train: Any, test: Any, seed: int, collate: Collate | None, input_rank: int | None = None
+    ) -> None:
         self._seedings: list[Seeding] = []
+        self._input_rank = input_rank
+        self._digests: dict[str, str] = {}
+        """Checksums, by name, of data sets that were read as streams."""
         self._seed, self._collate, self._floats = seed, collate, str(tf.keras.backend.floatx())
         self._warnings: list[tuple[str, str]] = []
         self.notes: list[str] = []
@@ -139,7 +170,8 @@ class TensorFlowSamples(Samples):
         return self._test.batch(TEST, indices)
 
     def probe(self) -> Nested:
-        return self._train.probe()
+        """The first unit. With it come checksums of what was read from streams, whose order may differ in processes."""
+        return [self._train.probe(), self._digests] if self._digests else self._train.probe()
 
     def probe_batch(self, units: int) -> Nested:
         return self._train.first(units)
@@ -156,6 +188,11 @@ class TensorFlowSamples(Samples):
 
     def _source(self, name: str, dataset: Any) -> Source:
         where = f"datasets_function: the {name} data set"
+        if isinstance(dataset, tf.data.Dataset):
+            with Seeding(self._seed).loading():
+                read = streams.read(dataset, self._floats, where, self._input_rank)
+            dataset, self._digests[name] = read.samples, read.checksum
+            self.notes.append(read.note)
         arrays = _arrays(dataset, self._floats, where)
         if arrays is not None and self._collate is None:
             return Arrays(arrays, where)
@@ -257,19 +294,12 @@ def _is_array(part: Any) -> bool:
 
 def _check(name: str, dataset: Any) -> None:
     takes = "takes an object with __getitem__ and __len__, item i of which is sample i"
-    if isinstance(dataset, tf.data.Dataset):
-        raise UsageError(
-            f"datasets_function: the {name} data set is a tf.data.Dataset, {takes}: each engine must be able to fetch "
-            "any sample by itself, and a stream cannot be entered in the middle. Give arrays as a tuple (x, y), or a "
-            "class whose __getitem__ reads sample i with NumPy; what fits in memory becomes a data set by "
-            "list(dataset.as_numpy_iterator()), before it is batched, shuffled or repeated"
-        )
     if (
         isinstance(dataset, Mapping | set | str)
         or not hasattr(dataset, "__getitem__")
         or not hasattr(dataset, "__len__")
     ):
-        hint = " (a generator can be read into a list)" if hasattr(dataset, "__iter__") else ""
+        hint = streams.ADVICE if isinstance(dataset, Iterable) and not isinstance(dataset, Mapping | set | str) else ""
         raise UsageError(f"datasets_function: the {name} data set is {nested.described(dataset)}, {takes}{hint}")
     if isinstance(dataset, np.ndarray | tf.Tensor):
         raise UsageError(

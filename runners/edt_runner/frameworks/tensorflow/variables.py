@@ -21,7 +21,7 @@ from torch import Tensor
 
 from edt_runner.adapter import State
 from edt_runner.errors import StateMismatch
-from edt_runner.frameworks.tensorflow.keras_version import KerasVersion
+from edt_runner.frameworks.tensorflow.keras_version import KerasVersion, inner_optimizer
 
 _COUNTED = re.compile(r"_\d+$")
 
@@ -36,7 +36,9 @@ class Variables:
     def __init__(self, keras: KerasVersion, model: Any) -> None:
         self._keras, self._model = keras, model
         self.trainable = [keras.value(variable) for variable in model.trainable_variables]
-        weights, of_optimizer = model.weights, keras.optimizer_variables(model.optimizer)
+        of_metrics = {id(variable) for metric in model.metrics for variable in metric.variables}
+        weights = [weight for weight in model.weights if id(weight) not in of_metrics]  # Keras 2 counts them as weights
+        of_optimizer = keras.optimizer_variables(model.optimizer)
         self.weights = [keras.value(variable) for variable in weights]
         self.optimizer = [keras.value(variable) for variable in of_optimizer]
         self.metrics, self.shown = (
@@ -77,13 +79,13 @@ class Variables:
         """The state, as views of the present values. The views do not change when the variables do."""
         tensors = {name: to_torch(variable.read_value()) for name, variable in self._named.items()}
         meta = {"keras": self._keras.name, "optimizer": type(self._model.optimizer).__qualname__}
-        return State({**meta, "settings": self._settings()}, tensors, self._paths)
+        return State({**meta, "settings": self.settings()}, tensors, self._paths)
 
-    def _settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """The optimizer's settings, as far as they are plain values. A step's graph holds them as constants."""
         optimizer = self._model.optimizer
         try:
-            config = getattr(optimizer, "inner_optimizer", optimizer).get_config()
+            config = inner_optimizer(optimizer).get_config()
         except NotImplementedError:  # a user's own optimizer without a config
             return {}
         plain = {name: _plain(value) for name, value in config.items() if name != "name"}  # Keras numbers the names
@@ -121,8 +123,8 @@ class Variables:
         return self._incoming
 
     def _take_settings(self, settings: Mapping[str, Any]) -> None:
-        own = self._settings()
-        optimizer = getattr(self._model.optimizer, "inner_optimizer", self._model.optimizer)
+        own = self.settings()
+        optimizer = inner_optimizer(self._model.optimizer)
         for name, value in settings.items():
             if name in own and own[name] != value and not isinstance(value, str):
                 setattr(optimizer, name, value)
@@ -157,6 +159,15 @@ def role_of(keras: KerasVersion, variable: Any) -> str:
 def sizes_of(variables: Sequence[Any]) -> list[int]:
     """How many numbers each variable has."""
     return [variable.shape.num_elements() for variable in variables]
+
+
+def parts_of(flat: Any, variables: Sequence[Any], dtype: Any = None) -> list[Any]:
+    """Slices of a flat tensor, with the shapes and types of ``variables``."""
+    pieces = tf.split(flat, sizes_of(variables)) if variables else []
+    return [
+        tf.cast(tf.reshape(piece, variable.shape), dtype or variable.dtype)
+        for piece, variable in zip(pieces, variables, strict=True)
+    ]
 
 
 def _unique(variables: Any) -> list[Any]:
