@@ -57,8 +57,11 @@ def events(
     ] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Show a job's history, newest last: states, attempts, resizes with cause and pause, losses. Of checkpoints in a
-    row the last one. With --follow -o json: an object a line; a resize comes again once its pause is known."""
+    """Show a job's history, newest last: states, attempts, resizes with cause and pause, losses.
+
+    Of checkpoints in a row the last one is shown. With --follow and -o json each event is a line, and a resize comes
+    again once its pause is known.
+    """
     with session(context.obj) as api:
         if follow_it:
             raise typer.Exit(_follow(api, job_id, form))

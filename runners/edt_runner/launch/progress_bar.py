@@ -56,10 +56,12 @@ class TrainingProgress:
         """Show one item of metrics from the first engine. ``metrics`` holds its metrics, with NaN in place of None."""
         lines = [line.text for line in self._course.take(item, metrics)]
         rate = self._speed.recent()
-        if lines and rate is not None and self._bar is None and item.step < self._schedule.steps:
-            lines[-1] += f"{SEPARATOR}{span(self._speed.left(item.step) / rate)} left"
+        left = self._speed.left(item.step)
         for line in lines:
-            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+            more = ""
+            if left and rate is not None and self._bar is None and "→" not in line:  # a line about a step
+                more = f"{SEPARATOR}{span(left / rate)} left"
+            self._console.print(line + more, highlight=False, markup=False, soft_wrap=True)
         if self._bar is not None and item.phase == StepKind.TRAIN.value:
             self._bar.update(
                 self._task,
