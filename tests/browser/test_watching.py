@@ -130,10 +130,30 @@ def test_a_job_is_stopped_and_removed_by_its_buttons(platform: Platform, visitor
     assert platform.api.get(f"/api/v1/jobs/{job}").status_code == 404
 
 
-def test_a_finished_jobs_result_is_downloaded(platform: Platform, visitor: Visitor, tmp_path: Path) -> None:
-    job = platform.submit(DIGITS, "--numWorker 2", "--epochs 1")
+def test_a_finished_job_shows_its_validations_beside_its_training_and_its_result_is_downloaded(
+    platform: Platform, visitor: Visitor, tmp_path: Path
+) -> None:
+    job = platform.submit(DIGITS, "--numWorker 2", "--epochs 10")
     platform.wait(job, "FINISHED")
+    validated = platform.api.get(f"/api/v1/jobs/{job}/metrics").json()["validation"]
+    losses = validated["metrics"]["val_loss"]
+    assert validated["epoch"] == [5, 10], "it validates every fifth epoch"
+    assert platform.job(job)["validation"]["metrics"]["val_loss"] == losses[-1]
+    best = platform.job(job)["best"]["val_loss"]
+    assert best["value"] == min(losses)
+
+    page = visitor.page
+    visitor.go("Jobs")
+    expect(visitor.row(job)).to_contain_text("val_")
+    visitor.open(f"/jobs/{job}/elasticity?x=step")
+    page.get_by_role("button", name="Show as table: Loss").click()
+    table = page.get_by_role("region", name="Loss, table")
+    expect(table.get_by_role("columnheader")).to_have_text(["Step", "loss", "val_loss"])
+    newest = table.get_by_role("row").nth(1)
+    expect(newest.get_by_role("cell")).to_have_text([re.compile(r"^\d+(\.\d+)?$")] * 2)
+
     visitor.open(f"/jobs/{job}")
+    expect(page.get_by_text(re.compile(rf"^best .*, epoch {best['epoch']}$")).first).to_be_visible()
     with visitor.page.expect_download() as download:
         visitor.page.get_by_text("Download result").click()
     saved = tmp_path / "result.zip"
