@@ -123,7 +123,10 @@ def parse(args: str, find: Find = find_built_in) -> Submission:
     elif not framework.elastic and not framework.command:
         raise ArgumentsInvalid(USER_CMD, "nothing", f"the command to run, since {framework.name} has none of its own")
     if not framework.elastic and "--resume-from" in last:
-        raise last["--resume-from"].wrong(f"it with {framework.name}, whose jobs are gangs and keep no checkpoint here")
+        given = last["--resume-from"]
+        raise given.wrong(
+            f"{given.value[:64]!r} with {framework.name}, whose jobs are gangs and have no checkpoint here"
+        )
     image = _text(last.get("--msd-image-name"))
     return Submission(
         framework=framework.name,

@@ -38,7 +38,7 @@ from edt_scheduler.home.secret_key import Keys
 from edt_scheduler.model.jobs import exec_id
 from edt_scheduler.model.states import JobState, ResizeCause
 from edt_scheduler.plan.policy import plan
-from edt_scheduler.plan.state import Action, Explanation, Plan, Verb
+from edt_scheduler.plan.state import Action, Blocking, Explanation, Plan, Verb
 from edt_scheduler.platform import Platform
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import allocations, attempts, environs, jobs, nodes, outbox, resizes
@@ -330,8 +330,11 @@ def _obstacle(waiting: Mapping[str, Any] | None) -> str | None:
 
 
 def _explain(tx: Connection, reasons: Sequence[_Reason], now: float) -> None:
-    """Store why jobs wait, if they still wait. A new kind of obstacle becomes an event of the job's history."""
+    """Store why jobs wait, if they still wait. A new kind of obstacle becomes an event of the job's history. That a job
+    is paused is in its history already.
+    """
     explained = jobs.explain(tx, {job.id: (job.waiting, waiting) for job, waiting in reasons})
     for job, waiting in reasons:
-        if waiting and job.id in explained and _obstacle(waiting) != _obstacle(job.waiting):
+        obstacle = _obstacle(waiting)
+        if waiting and obstacle not in {_obstacle(job.waiting), Blocking.PAUSED} and job.id in explained:
             jobs.record(tx, job.id, "waiting", waiting["reason"], waiting, now)

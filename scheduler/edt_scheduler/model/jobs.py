@@ -147,8 +147,8 @@ def exec_id(number: int) -> str:
 
 
 def paused_by(name: str) -> str:
-    """A sentence about a paused job. ``name``: of the user who paused it."""
-    return f"paused by {name}; `edt resume` lets it go on"
+    """What is said of a paused job. ``name``: of the user who paused it."""
+    return f"paused by {name}"
 
 
 def job_number(text: str) -> int | None:

@@ -83,7 +83,8 @@ def explain(
             continue
         if job.paused is not None:
             need = job.max if job.gang else 1
-            explained[job.id] = Explanation(target, 0, need, free, Blocking.PAUSED, job.paused)
+            reason = f"{job.paused}; `edt resume` lets it go on"
+            explained[job.id] = Explanation(target, 0, need, free, Blocking.PAUSED, reason)
             continue
         rank += 1
         blocking, reason = _obstacle(job, target, found, left, nodes, now)
