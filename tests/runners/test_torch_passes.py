@@ -209,9 +209,12 @@ def test_a_step_that_calls_backward_itself_is_taken_as_it_is() -> None:
         return loss.detach()
 
     one, usual = adapter(loss=None, training_step=own), adapter()
+    one.warm_up(batch(0, 2))
     step(one, batch(1))
     step(usual, batch(1))
     assert one.digest() == usual.digest()
+    with pytest.raises(UsageError, match=r"validation_step: got None with a training_step that calls backward\(\)"):
+        one.evaluate(batch(2), 4, 0, torch.empty(one.width, dtype=one.dtype))
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,8 @@ class TorchAdapter(FlatAdapter):
                 computed = run(moved(batch, self._device))
             if computed.told:
                 self._metrics.add_told(computed.told)
+            if not getattr(computed.loss, "requires_grad", False) and self._passes.validates_alike:
+                break  # a step that calls backward() itself cannot run without gradients; there may be no test set
         self._buffers.restore()
         self._clear_gradients()
 
@@ -163,6 +165,7 @@ class TorchAdapter(FlatAdapter):
         if not weight:  # the mean over no tokens is not a number
             self.layout.sections(local).gradients.zero_()
         self._write_sums(local[-self.width :], computed, count, weight)
+        self._buffers.restore()  # if the step is left out, whoever reads the model next must not see this pass
 
     def prepare(self, seed: int) -> None:
         """Prepare a micro-batch: committed buffers, no gradients, training mode, generators seeded with ``seed``."""

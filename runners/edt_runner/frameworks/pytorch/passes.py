@@ -81,6 +81,11 @@ class Passes:
         """Whether a function of the user may return metrics, whose names are only known when it has run."""
         return self._asked.training_step is not None or self._asked.validation_step is not None
 
+    @property
+    def validates_alike(self) -> bool:
+        """Whether the user's ``training_step`` is also what validates."""
+        return self._asked.validation_step is None and self._asked.fn_test is None
+
     def train(self, batch: Any) -> Computed:
         """Run the pass of a training step. The model is in training mode."""
         asked = self._asked
@@ -100,7 +105,15 @@ class Passes:
         if asked.fn_test is not None:
             return self._wmla_test(asked.fn_test, batch)
         if asked.training_step is not None:
-            return _told("training_step", asked.training_step(self.calls, batch))
+            try:
+                return _told("training_step", asked.training_step(self.calls, batch))
+            except RuntimeError as error:
+                if "does not require grad" not in str(error):
+                    raise
+                raise UsageError(
+                    "validation_step: got None with a training_step that calls backward() itself, takes a function "
+                    "(model, batch) -> loss that computes the loss alone"
+                ) from error
         return self._plain(batch)
 
     def _plain(self, batch: Any) -> Computed:
