@@ -10,11 +10,11 @@ Every process of a job must see the same data. In a process without a platform, 
 NumPy and the frameworks that are already imported with EDT_SEED. In a job, the platform has already done so.
 """
 
-from edt_runner.launch.train import seed_plain_process
+from edt_runner.launch.seeding import seed_at_import
 from edt_runner.step_lines import print_backend
 from fabric_model.model import FabricModel
 
 __all__ = ["FabricModel"]
 
 print_backend()
-seed_plain_process()
+seed_at_import(__name__)

@@ -24,6 +24,18 @@ def trainable(model: nn.Module, optimizer: Any, keras_custom_objects: Any, asked
     """
     check_parameters(model)
     check_computing(asked)
+    optimizers = optimizers_of(model, optimizer)
+    if keras_custom_objects is not None:
+        raise UsageError("keras_custom_objects: got a value, takes None: the model is a torch.nn.Module")
+    return TorchTrainable(model, optimizers, asked, metrics_of(asked))
+
+
+def optimizers_of(model: nn.Module, optimizer: Any) -> tuple[torch.optim.Optimizer, ...]:
+    """Check an optimizer, or a list of several, and return them.
+
+    Raises:
+        UsageError: one of them cannot be used, or a parameter belongs to two of them.
+    """
     optimizers = tuple(optimizer) if isinstance(optimizer, list | tuple) else (optimizer,)
     for index, each in enumerate(optimizers):
         name = f"optimizer[{index}]" if isinstance(optimizer, list | tuple) else "optimizer"
@@ -33,9 +45,7 @@ def trainable(model: nn.Module, optimizer: Any, keras_custom_objects: Any, asked
     if not optimizers:
         raise UsageError("optimizer: got an empty list, takes a torch.optim.Optimizer instance, or a list of them")
     _check_apart(optimizers)
-    if keras_custom_objects is not None:
-        raise UsageError("keras_custom_objects: got a value, takes None: the model is a torch.nn.Module")
-    return TorchTrainable(model, optimizers, asked, metrics_of(asked))
+    return optimizers
 
 
 def check_computing(asked: Asked) -> None:

@@ -24,9 +24,8 @@ from pathlib import Path
 from types import FrameType
 
 from edt_contract.attempt import AttemptSpec
-from edt_contract.frameworks import FRAMEWORKS
 from edt_contract.reports import ExitKind, ReportKind
-from edt_runner import context, environment, frameworks, seeds
+from edt_runner import context, environment, frameworks
 from edt_runner.course import Speed
 from edt_runner.driver import Driver
 from edt_runner.engine import main
@@ -287,22 +286,3 @@ def _explain(supervisor: SupervisorClient, error: PeerLost, schedule: Schedule) 
     message = f"{what}. The last checkpoint is of step {step}; run the same command to go on from it."
     print(message, file=sys.stderr)
     raise TrainingFailed(message) from None
-
-
-def seed_plain_process() -> None:
-    """Seed Python, NumPy and the frameworks in a process without a supervisor, and leave its GPU memory to engines.
-
-    The seeds are those that a supervisor gives its children. Called when ``fabric_model`` is imported, before the user
-    builds a model. Engines and driver then see the same data, and a run can be repeated. User code that sets its own
-    seed runs later and takes effect. A framework that is not imported yet is not imported here; Keras draws the seeds
-    of its layers from Python's generator.
-    """
-    if context.current() is not None:
-        return
-    # TensorFlow would reserve the whole first GPU for this process's model, but an engine must compute there.
-    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    seed = seeds.process_seed(environment.seed())
-    seeds.seed_python(seed)
-    for framework in FRAMEWORKS.values():
-        if framework.package in sys.modules:
-            frameworks.by_name(framework.name).seed(seed)

@@ -3,11 +3,12 @@
 The user writes the loop once, and every process of a job runs it. In an engine, the loop's body computes the engine's
 micro-batches, and the loop never ends. In the driver, the body does not run, and the loop ends when the training is
 complete. In a plain process with one device, the body computes all micro-batches, one after the other, with the same
-arithmetic.
+arithmetic (``user_loop_solo``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import inspect
 import os
@@ -15,41 +16,43 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from edt_runner import context, environment
 from edt_runner.engine import main
 from edt_runner.engine.link import leave_process
 from edt_runner.errors import UsageError
 from edt_runner.frameworks.computing import Asked
+from edt_runner.frameworks.options import StepOptions
 from edt_runner.frameworks.pytorch import FRAMEWORK
 from edt_runner.launch import train
-from edt_runner.launch.user_loop_adapter import BodyRun, Rates, UserLoopTrainable, not_called
-from edt_runner.loader import batch_requests
+from edt_runner.launch.seeding import seed_plain_process
+from edt_runner.launch.user_loop_adapter import UserLoopTrainable, movable, not_called
+from edt_runner.launch.user_loop_body import BodyRun
+from edt_runner.launch.user_loop_lines import Loop, NaturalLines
+from edt_runner.launch.user_loop_progress import Progress
+from edt_runner.launch.user_loop_solo import SoloEngine
 from edt_runner.lr_scaling import emulation
-from edt_runner.schedule import Schedule, Span, Step, StepKind, children
-from edt_runner.seeds import step_seed
+from edt_runner.schedule import Schedule, Step
 from edt_runner.training import Training, TrainRequest, seed_of
+
+Observer = Callable[[int, int, Sequence[int], bool], None]
 
 
 class LoopOptimizer(Protocol):
-    """The user's optimizer, whose ``step()`` is replaced while the loop runs."""
+    """One of the user's optimizers, whose ``step()`` is replaced while the loop runs."""
 
     @property
     def optimizer(self) -> torch.optim.Optimizer: ...
 
-    @property
-    def averages(self) -> bool:
-        """Whether the micro-batches' gradients are averaged, as for a mean loss; else they are added up."""
-
-    def catch(self, loop: UserLoop) -> None:
-        """Replace ``step()``: while ``loop.in_body``, it calls ``loop.take_step``; otherwise it updates the weights."""
+    def catch(self, loop: Loop) -> None:
+        """Replace ``step()``: while ``loop.body`` is not None, it calls its ``step``; else it updates the weights."""
 
     def release(self) -> None: ...
 
@@ -61,20 +64,30 @@ class LoopOptions:
     Args:
         name: the loader's name in error messages.
         global_batch: samples of an update.
-        device_batch: the most samples that a device can hold at a time.
+        micro_batches: number of slots that the job may hold -> number of micro-batches of an update.
         metrics: names of what the loop reports beside the loss.
-        lr_scheduler: a torch scheduler that needs no metric; None: learning rates do not change.
-        per_step: the scheduler moves with the updates; else with the epochs.
         request: makes a ``TrainRequest`` from those of its fields that follow from the loop.
+        options: what is asked of steps.
+        loss_reduction: "sample", "token" or "sum", as in ``FabricModel``.
+        token_count: as in ``FabricModel``.
+        validation: a map-style data set; None: there is no validation.
+        validation_step: (model, batch) -> loss, or a dict of loss and metrics.
+        validation_freq: epochs between two validations.
+        reports_means: whether ``report`` gets the mean over a micro-batch also if the loss is a sum.
     """
 
     name: str
     global_batch: int
-    device_batch: int
+    micro_batches: Callable[[int], int]
     metrics: tuple[str, ...]
-    lr_scheduler: Any
-    per_step: bool
     request: Callable[..., TrainRequest]
+    options: StepOptions = field(default_factory=StepOptions)
+    loss_reduction: str = "sample"
+    token_count: Callable[[Any], int] | None = None
+    validation: Any = None
+    validation_step: Callable[..., Any] | None = None
+    validation_freq: int = 1
+    reports_means: bool = False
 
 
 class UserLoop:
@@ -84,37 +97,50 @@ class UserLoop:
         options: what the user asks for.
         dataset: a map-style data set.
         model: the user's model, on any device; an engine moves it to its own device.
-        optimizer: the user's optimizer.
+        optimizers: the user's optimizers.
         observe: called before each step with (engines that share the step, micro-batches of this engine, the sizes of
-            all micro-batches of a full step in samples, whether this engine is the first).
+            all micro-batches of a full step in samples, whether this engine is the first); None: nothing is.
     """
 
     epoch = 0
     """Complete passes over the data set. In the body, the epoch of the present batch."""
     step = 0
     """Complete updates over all epochs. In the body, the updates before the one of the present batch."""
+    ends_epoch = False
+    """In the body, whether the present batch belongs to the last update of its epoch."""
+    engines = 1
+    """In the body, how many engines share the present update."""
+    leads = True
+    """In the body, whether this process is the one that prints what shall be printed once."""
 
     def __init__(
         self,
         options: LoopOptions,
         dataset: Any,
         model: nn.Module,
-        optimizer: LoopOptimizer,
-        observe: Callable[[int, int, Sequence[int], bool], None],
+        optimizers: Sequence[LoopOptimizer],
+        observe: Observer | None = None,
     ) -> None:
         self._options, self._dataset, self._model = options, dataset, model
-        self._loop_optimizer, self._observer = optimizer, observe
+        self._loop_optimizers, self._observer = optimizers, observe
         self._body_runs: queue.SimpleQueue[BodyRun | BaseException] = queue.SimpleQueue()
         """From the engine's thread to the main thread: the next micro-batch, or the error that ended the engine."""
         self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
         """From the main thread to the engine's thread: the body has run."""
         self._run: BodyRun | None = None
         self._schedule: Schedule | None = None
+        self._progress = Progress()
         self._begun = False
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Values of the last epoch that has ended, by name: means over all its samples, whichever engine computed
+        them. Those of a validation are named ``val_…``. Empty in the first epoch."""
+        return dict(self._progress.values)
 
     # ── for the body ──────────────────────────────────────────────────────────────────────────────────────────
     def report(self, loss: Any, **metrics: Any) -> None:
-        """Report this batch's mean loss and metrics, for logs and pages. The loop's body calls this.
+        """Report this batch's loss and metrics, for logs and pages. The loop's body calls this.
 
         Args:
             loss: a number, or a tensor of one number.
@@ -133,16 +159,10 @@ class UserLoop:
             )
         self._run.report({"loss": loss, **metrics})
 
-    # ── for the optimizer ─────────────────────────────────────────────────────────────────────────────────────
     @property
-    def in_body(self) -> bool:
-        """Whether the body of the loop is running."""
-        return self._run is not None
-
-    def take_step(self, closure: Callable[[], Any] | None) -> Any:
-        """Handle the user's ``optimizer.step(closure)``. Returns what ``closure`` returns, or None."""
-        assert self._run is not None
-        return self._run.step(closure)
+    def body(self) -> BodyRun | None:
+        """The run of the loop's body; None: the body is not running."""
+        return self._run
 
     # ── the loop ──────────────────────────────────────────────────────────────────────────────────────────────
     def __iter__(self) -> Iterator[Any]:
@@ -161,9 +181,7 @@ class UserLoop:
         elif role is None and slots <= 1 and emulation.current() is None:
             yield from self._in_this_process(Training(request, 1, seed_of(request, None)))
         else:
-            train.train(request, self._options.name)
-            updates = max(1, -(-len(self._dataset) // self._options.global_batch))
-            self.epoch, self.step = request.epochs, updates * request.epochs
+            self._end(train.train(request, self._options.name))
 
     def _in_engine(self, training: Training, role: context.Context) -> Iterator[Any]:
         parts = main.prepared(training, role)
@@ -175,14 +193,14 @@ class UserLoop:
             except BaseException as error:
                 self._body_runs.put(error)
 
-        self._loop_optimizer.catch(self)
-        threading.Thread(target=live, name="edt-engine", daemon=True).start()
-        while True:
-            found = self._body_runs.get()  # while this waits, signal handlers run
-            if isinstance(found, BaseException):
-                raise found
-            yield from self._body(found)
-            self._done.put(None)
+        with self._caught(training):
+            threading.Thread(target=live, name="edt-engine", daemon=True).start()
+            while True:
+                found = self._body_runs.get()  # while this waits, signal handlers run
+                if isinstance(found, BaseException):
+                    raise found
+                yield from self._body(found)
+                self._done.put(None)
 
     def _run_body(self, run: BodyRun) -> None:
         """Let the main thread run the body, and wait until it has. Called in the engine's thread. If the body raises,
@@ -192,13 +210,25 @@ class UserLoop:
 
     def _in_this_process(self, training: Training) -> Iterator[Any]:
         self._schedule = training.schedule
-        self._loop_optimizer.catch(self)
-        try:
+        with self._caught(training):
             for run in SoloEngine(training, self._model).body_runs():
                 yield from self._body(run)
-        finally:
-            self._loop_optimizer.release()
-        self.epoch, self.step = training.schedule.epochs, training.schedule.steps
+        self._end(training)
+
+    @contextlib.contextmanager
+    def _caught(self, training: Training) -> Iterator[None]:
+        """A context in which optimizers and other objects ask the body before they act."""
+        trainable = training.request.trainable
+        assert isinstance(trainable, UserLoopTrainable)
+        optimizers = [each.optimizer for each in self._loop_optimizers]
+        lines = NaturalLines(self, optimizers, movable(trainable.objects(training.request.options)))
+        with contextlib.ExitStack() as stack:
+            for each in self._loop_optimizers:
+                each.catch(self)
+                stack.callback(each.release)
+            stack.callback(lines.release)
+            lines.catch()
+            yield
 
     def _body(self, run: BodyRun) -> Iterator[Any]:
         """Run the body of the loop once."""
@@ -212,106 +242,57 @@ class UserLoop:
             self._run = None
         run.close()
 
+    def _end(self, training: Training) -> None:
+        """Show that the training is over, perhaps before its last epoch."""
+        updates = max(1, -(-len(self._dataset) // self._options.global_batch))
+        self.epoch = self._progress.epochs
+        self.step = updates * self.epoch
+
     # ── the request to the engine ─────────────────────────────────────────────────────────────────────────────
     def _request(self, slots: int) -> TrainRequest:
         options = self._options
-        micro_batches = min(options.global_batch, max(-(-options.global_batch // options.device_batch), slots))
+        micro_batches = min(options.global_batch, options.micro_batches(slots))
         trainable = UserLoopTrainable(
             self._model,
-            (self._loop_optimizer.optimizer,),
-            Asked(not_called),
+            tuple(each.optimizer for each in self._loop_optimizers),
+            Asked(
+                not_called,
+                validation_step=options.validation_step,
+                loss_reduction=options.loss_reduction,
+                token_count=options.token_count,
+            ),
             dict.fromkeys(options.metrics, not_called),
-            averages=self._loop_optimizer.averages,
-            rates=Rates(options.lr_scheduler, 0 if options.per_step else max(1, len(self._dataset))),
             run_body=self._run_body,
             name=options.name,
+            reports_means=options.reports_means,
+            progress=self._progress,
         )
         return options.request(
             trainable=trainable,
-            datasets_function=lambda: (self._dataset, None),
+            datasets_function=lambda: (self._dataset, options.validation),
             batch_size=-(-options.global_batch // micro_batches),
             micro_batches=micro_batches,
-            validation_freq=0,
+            validation_freq=options.validation_freq if options.validation is not None else 0,
             step_samples=options.global_batch,
             observe_step=self._observe,
+            options=trainable.checked_options(options.options),
         )
 
     def _observe(self, step: Step, engines: int, own: int, leads: bool) -> None:
         schedule = self._schedule
         assert schedule is not None
-        self.epoch, self.step = step.epoch, step.training_steps_before
-        whole = (schedule.batch_size,) * step.micro_batches if schedule.follows_engines else schedule.step_sizes(0)
-        self._observer(engines, own, whole, leads)
-
-
-class SoloEngine:
-    """Computes all steps of a training on the one device of a plain process, without other engines or a coordinator.
-
-    The loop's body computes the micro-batches. They have the same samples, in the same order and under the same seeds,
-    as in a job's engines, and the same tree adds up the gradients. On one kind of device, the weights are therefore
-    equal, to the bit, to those of any number of engines.
-
-    Args:
-        training: the training.
-        model: the user's model, which stays on its device.
-    """
-
-    def __init__(self, training: Training, model: nn.Module) -> None:
-        trainable = training.request.trainable
-        assert isinstance(trainable, UserLoopTrainable)
-        self._training, self._schedule = training, training.schedule
-        self._device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-        self._adapter = trainable.adapter_on(self._device)
-        self._loader = training.loader(training.request.loader_processes)
-        self._free: list[Tensor] = []
-        """Flat vectors that may be overwritten."""
-
-    def body_runs(self) -> Iterator[BodyRun]:
-        """Yield all micro-batches, in order. The caller closes each one before it asks for the next. After the last
-        micro-batch of a step, the optimizer takes its step."""
-        schedule, observe = self._schedule, self._training.request.observe_step
-        seed, all_of_step = self._training.seed, range(schedule.micro_batches)
-        steps = map(schedule.at, range(schedule.length))
-        self._loader.restart(request for step in steps for request in batch_requests(schedule, seed, step, all_of_step))
-        try:
-            for offset in range(schedule.length):
-                step = schedule.at(offset)
-                if observe is not None:
-                    observe(step, 1, schedule.micro_batches, True)
-                reduced = yield from self._reduced((0, schedule.micro_batches), offset, step)
-                self._adapter.apply(reduced)
-                self._free.append(reduced)
-        finally:
-            self._loader.close()
-
-    def _reduced(self, span: Span, offset: int, step: Step) -> Generator[BodyRun, None, Tensor]:
-        """The sum over the micro-batches ``span``, by the same tree that a group uses."""
-        if span[1] - span[0] == 1:
-            return (yield from self._local(span[0], offset, step))
-        first, second = children(span)
-        left = yield from self._reduced(first, offset, step)
-        right = yield from self._reduced(second, offset, step)
-        self._free.append(right)
-        return left.add_(right)
-
-    def _local(self, index: int, offset: int, step: Step) -> Generator[BodyRun, None, Tensor]:
-        """The flat vector of one micro-batch; zeros if the micro-batch has no samples."""
-        adapter, sizes = self._adapter, self._schedule.step_sizes(step.index)
-        if self._free:
-            local = self._free.pop()
-        else:
-            local = torch.zeros(adapter.size(StepKind.TRAIN), dtype=adapter.dtype, device=self._device)
-        if not sizes[index]:
-            return local.zero_()
-        seed = step_seed(self._training.seed, offset, index)
-        yield adapter.body_run(self._loader.next(), sizes[index], sum(sizes), seed, local)
-        return local
+        self.epoch, self.step, self.ends_epoch = step.epoch, step.training_steps_before, step.last
+        self.engines, self.leads = engines, leads
+        self._progress.step = self.step
+        if self._observer is not None:
+            whole = (schedule.batch_size,) * step.micro_batches if schedule.follows_engines else schedule.step_sizes(0)
+            self._observer(engines, own, whole, leads)
 
 
 def seed_for_local_engines() -> None:
     """Seed a plain process that will start engines, so that it and they make the same data and first weights."""
     if context.current() is None and slots_here() > 1:
-        train.seed_plain_process()
+        seed_plain_process()
 
 
 def slots_here() -> int:

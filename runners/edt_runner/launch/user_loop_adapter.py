@@ -11,26 +11,39 @@ the other has written.
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.swa_utils import AveragedModel
 
 from edt_runner.adapter import State
-from edt_runner.errors import UsageError
+from edt_runner.callbacks.hooks import UserCallback
+from edt_runner.errors import NotFinite, UsageError
+from edt_runner.frameworks.flat import is_finite, squared_norm
 from edt_runner.frameworks.options import StepOptions
+from edt_runner.frameworks.pytorch import companions
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
 from edt_runner.frameworks.pytorch.batches import moved
+from edt_runner.frameworks.pytorch.companions import Companions
+from edt_runner.frameworks.pytorch.optimizer_set import OptimizerSet
+from edt_runner.frameworks.pytorch.precision import Precision
 from edt_runner.frameworks.pytorch.trainable import TorchTrainable
-from edt_runner.lr_scaling.update import Scaling
+from edt_runner.launch.gradient_marks import GradientMarks
+from edt_runner.launch.user_loop_asks import AskNumbers, Asks
+from edt_runner.launch.user_loop_body import BodyRun
+from edt_runner.launch.user_loop_progress import EpochValues, Progress
 from edt_runner.schedule import StepKind
 
-_PASSED = "passed"
 _PLAIN = StepOptions()
+_PROGRESS = "loop"
+_Made = (AveragedModel, GradScaler)
 
 
 def not_called(*values: Any) -> Any:
@@ -41,37 +54,90 @@ def not_called(*values: Any) -> Any:
 class UserLoopAdapter(TorchAdapter):
     """A ``TorchAdapter`` whose gradients are computed by the body of the user's loop.
 
+    Behind the numbers of ``TorchAdapter``, a vector of a training step has what the body has asked for
+    (``user_loop_asks``).
+
     Args:
-        trainable: the model, its optimizer and the loop.
+        trainable: the model, its optimizers and the loop.
         device: where the model computes.
+        options: what the user asks of steps.
+        objects: the schedulers, averages and GradScalers whose state belongs to the training's.
     """
 
-    def __init__(self, trainable: UserLoopTrainable, device: torch.device) -> None:
+    def __init__(
+        self, trainable: UserLoopTrainable, device: torch.device, options: StepOptions, objects: Sequence[Any]
+    ) -> None:
         super().__init__(
             trainable.model,
             trainable.optimizers,
             trainable.asked,
             trainable.metrics,
             device,
-            companions=trainable.companions(StepOptions()),
+            options,
+            schedulers=(options.lr_scheduler or ()) if options.lr_scheduler_interval == "step" else (),
+            companions=Companions(objects, trainable.parts()),
         )
-        self._loop, self._rates = trainable, trainable.rates
+        self._loop, self._progress = trainable, trainable.progress
+        self.optimizers = self._due = SomeOptimizers(trainable.optimizers, device)
+        scaler = next((each for each in objects if isinstance(each, GradScaler)), None)
+        self.precision = self._scale = LoopPrecision(scaler, device)
+        self._given = list(options.lr_scheduler or ())
+        self.moved = movable(objects)
+        for average in self.moved:
+            if isinstance(average, AveragedModel):
+                average.to(device)
+        self.clips_all = options.clip_grad_norm is not None or options.clip_grad_value is not None
+        numbers = {id(parameter): number for number, parameter in enumerate(self._parameters)}
+        self._numbers = numbers
+        self._owned = [
+            frozenset(
+                numbers[id(each)] for group in optimizer.param_groups for each in group["params"] if id(each) in numbers
+            )
+            for optimizer in trainable.optimizers
+        ]
+        self._free = frozenset(range(len(self._parameters))).difference(*self._owned)
+        """Numbers of trained parameters that no optimizer has. Their gradients count in norms."""
+        self._coding = AskNumbers(len(self._owned), len(self.moved), len(self._parameters), trainable.name)
+        self._asks = Asks()
+        """What was asked for in the step that is being applied."""
+        self._own: tuple[int, Asks] | None = None
+        """A step, and what this process's own body has asked for in it."""
+        self._marks = GradientMarks(self._parameters)
+
+    # ── vectors ───────────────────────────────────────────────────────────────────────────────────────────────
+    def size(self, kind: StepKind) -> int:
+        return super().size(kind) + (self._coding.size if kind is StepKind.TRAIN else 0)
+
+    def sums(self, kind: StepKind, numbers: Tensor) -> list[float]:
+        return super().sums(kind, self._plain(numbers) if kind is StepKind.TRAIN else numbers)
+
+    def _plain(self, numbers: Tensor) -> Tensor:
+        """The part of a training step's vector that is ``TorchAdapter``'s."""
+        return numbers[: -self._coding.size]
 
     # ── computing ─────────────────────────────────────────────────────────────────────────────────────────────
     def warm_up(self, batch: Any) -> None:
-        """Run the model alone, if it accepts the first part of a batch.
+        """Run the model alone, if it accepts the first part of a batch, and try the validation.
 
-        The body cannot be used here, because it may run only for batches that count. Errors are ignored: they will
-        occur again in the body, where the user sees them.
+        The body cannot be used here, because it may run only for batches that count. Errors of the model are ignored:
+        they will occur again in the body, where the user sees them.
         """
         self.prepare(0)
+        given = moved(batch, self._device)
         with contextlib.suppress(Exception):
-            given = moved(batch, self._device)
             outputs = self.model(given[0] if isinstance(given, list | tuple) else given)
             if isinstance(outputs, Tensor):
                 torch.autograd.backward(outputs.sum())
-        self._buffers.restore()
+        self.try_validation(given)
         self._clear_gradients()
+
+    def try_validation(self, batch: Any) -> None:
+        """Find the names of the metrics that ``validation_step`` returns, with a batch of the training set."""
+        if self._loop.asked.validation_step is not None:
+            self.model.eval()
+            with torch.no_grad():
+                self._metrics.add_told(self._passes.validate(moved(batch, self._device)).told or ())
+        self._buffers.restore()
 
     def micro_batch(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> None:
         self._loop.run_body(self.body_run(batch, count, total, seed, local))
@@ -79,6 +145,8 @@ class UserLoopAdapter(TorchAdapter):
     def body_run(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> BodyRun:
         """Prepare the model for a micro-batch, and return the micro-batch for the loop's body."""
         self.prepare(seed)
+        self._marks.begin()
+        self._marks.active = True
         return BodyRun(self, self._loop, moved(batch, self._device), count, total, local)
 
     def fingerprint(self) -> tuple[Any, ...]:
@@ -92,199 +160,302 @@ class UserLoopAdapter(TorchAdapter):
         )
         return versions, groups
 
-    def has_gradients(self) -> bool:
-        return any(parameter.grad is not None for parameter in self._parameters)
+    # ── for the body ──────────────────────────────────────────────────────────────────────────────────────────
+    def weight(self, batch: Any, count: int) -> int:
+        """What a micro-batch's loss is a mean over: its samples or its tokens."""
+        return self._weight(batch, count)
 
-    def write_sums(self, local: Tensor, count: int, values: Mapping[str, float]) -> None:
-        """Write the sums of loss and metrics, which are given by name, to the flat vector."""
-        sums = local[-self.width :]
-        sums[0] = sums[1] = count
-        sums[2] = values.get("loss", math.nan) * count
-        self._metrics.write_told(sums[3:], {name: value for name, value in values.items() if name != "loss"}, count)
+    def number_of(self, optimizer: torch.optim.Optimizer) -> int:
+        """The number of one of the loop's optimizers.
 
+        Raises:
+            UsageError: the loop has no such optimizer.
+        """
+        for number, each in enumerate(self.optimizers.members):
+            if each is optimizer:
+                return number
+        raise UsageError(
+            f"{self._loop.name}: the body uses an optimizer that the loader was not given, takes optimizer=[…] with all"
+        )
+
+    def number_of_moved(self, wanted: Any) -> int:
+        """The number of a scheduler or an average that the body moves.
+
+        Raises:
+            UsageError: the platform moves it already.
+        """
+        if any(wanted is each for each in self._given):
+            raise UsageError(
+                f"{self._loop.name}: the body steps a scheduler that was given as lr_scheduler=, takes one of the two"
+            )
+        return next(number for number, each in enumerate(self.moved) if each is wanted)
+
+    def numbers_of(self, parameters: Sequence[Tensor]) -> tuple[int, ...] | None:
+        """The numbers of those parameters that are trained; None: one of them is no parameter of the model."""
+        known = {id(parameter) for parameter in self._all_parameters.values()}
+        if any(id(each) not in known for each in parameters):
+            return None
+        return tuple(sorted({self._numbers[id(each)] for each in parameters if id(each) in self._numbers}))
+
+    def parameters_of(self, number: int) -> frozenset[int]:
+        """Numbers of the parameters that an optimizer has, and of those that none has."""
+        return self._owned[number] | self._free
+
+    def holds(self, number: int, parameters: Sequence[int]) -> bool:
+        """Whether an optimizer has one of these parameters."""
+        return not self._owned[number].isdisjoint(parameters)
+
+    def has_gradients(self, number: int) -> bool:
+        """Whether a parameter of an optimizer has a gradient."""
+        return any(self._parameters[index].grad is not None for index in self._owned[number])
+
+    def changed(self, number: int) -> bool:
+        """Whether gradients of an optimizer were changed after the backward pass."""
+        return self._marks.changed(self.parameters_of(number))
+
+    def check_scaler(self, scaler: Any) -> None:
+        """Check that a GradScaler is the one whose state travels.
+
+        Raises:
+            UsageError: it is another one.
+        """
+        if not self._scale.is_of(scaler):
+            raise UsageError(f"{self._loop.name}: got another GradScaler, takes one that is made before the loop")
+
+    def write_step(self, local: Tensor, number: int, weight: int, count: int, total: int, *, first: bool) -> None:
+        """Write the gradients of an optimizer's parameters, and the buffers, to the flat vector.
+
+        Args:
+            local: the vector.
+            number: the optimizer's number.
+            weight: samples or tokens that the loss is a mean over.
+            count, total: samples of the micro-batch and of the step.
+            first: whether this is the micro-batch's first optimizer.
+        """
+        flat, before = self.layout.sections(self._plain(local)), None
+        if not first:
+            before = flat.gradients.clone(), flat.present.clone()
+        share = self._gradient_share(weight, count, total)
+        self.write_gradients(self._plain(local), share, count / total)
+        if not weight:  # the mean over no tokens is not a number
+            flat.gradients.zero_()
+        if len(self._owned) > 1:
+            own = self.parameters_of(number)
+            places = torch.split(flat.gradients, self.layout.gradients)
+            olds = torch.split(before[0], self.layout.gradients) if before else [torch.zeros(())] * len(places)
+            for index in set(range(len(places))) - own:
+                places[index].copy_(olds[index])
+                flat.present[index] = before[1][index] if before else 0
+        self._marks.forget(self.parameters_of(number))
+
+    def write_sums(
+        self, local: Tensor, count: int, weight: int, loss: float, values: Mapping[str, float], *, reported: bool
+    ) -> None:
+        """Write the sums of loss and metrics to the flat vector.
+
+        Args:
+            local: the vector.
+            count, weight: samples of the micro-batch, and what its loss is a mean over.
+            loss: the loss; ``reported``: as the user's report gives it.
+            values: metrics by name.
+        """
+        sums = self._plain(local)[-self.width :]
+        adds_up = self._reduction == "sum" and not (reported and self._loop.reports_means)
+        sums[0], sums[1] = count, weight
+        sums[2] = loss * (1 if adds_up else weight) if weight else 0.0
+        self._metrics.write_told(sums[3:], values, count)
+
+    def note_asks(self, asks: Asks, local: Tensor) -> None:
+        """Write what the body has asked for to the flat vector. The body has ended.
+
+        Raises:
+            UsageError: the body has asked for something else in another micro-batch of this step.
+        """
+        self._marks.active = False
+        self._buffers.restore()  # if the step is left out, whoever reads the model next must not see this pass
+        if self._own is not None and self._own[0] == self._progress.step and self._own[1] != asks:
+            raise self._coding.unlike()
+        self._own = self._progress.step, asks
+        self._coding.write(asks, local[-self._coding.size :])
+
+    # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────
     def apply(self, reduced: Tensor) -> bool:
-        samples = round(self.sums(StepKind.TRAIN, reduced)[0])
-        whole = super().apply(reduced)
-        self._rates.updated(samples)
+        own = self._plain(reduced)
+        flat = self.layout.sections(own)
+        asks = self._asks = self._coding.read(reduced[-self._coding.size :], int(flat.active))
+        if self._own is not None and self._own[0] == self._progress.step and self._own[1] != asks:
+            raise self._coding.unlike()
+        if not asks.scaled and self.absorbs_overflow and not is_finite(flat.gradients):
+            norm = math.sqrt(squared_norm(flat.gradients.cpu()))
+            raise NotFinite(self.values(self.sums(StepKind.TRAIN, reduced))["loss"], norm, self.learning_rate)
+        self._due.begin(asks.optimizers)
+        with self._scale.of_step(scaled=asks.scaled):
+            whole = super().apply(own)
+        if self._due.taken:
+            for number, times in asks.moves:
+                for _ in range(times):
+                    self._move(self.moved[number])
         return whole
 
-    @contextlib.contextmanager
-    def rescaled(self, scaling: Scaling) -> Iterator[Sequence[float]]:
-        with self._rates.held(), super().rescaled(scaling) as rates:
-            yield rates
+    def _move(self, each: Any) -> None:
+        if isinstance(each, AveragedModel):
+            each.update_parameters(self.model)
+        else:
+            each.step()
+
+    def _finished(self, gradients: Tensor, sums: Tensor) -> Tensor:
+        gradients = super()._finished(gradients, sums)
+        norms = []
+        for clip in self._asks.clips:
+            gradients, norm = clip.clipped(gradients, self.layout.gradients)
+            norms += [norm] if norm is not None else []
+        if norms:
+            self._details["grad_norm"] = norms[0]
+        return gradients
+
+    @property
+    def absorbs_overflow(self) -> bool:
+        return self._scale.may_shrink
 
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────
     def export_state(self) -> State:
         state = super().export_state()
-        return replace(state, meta={**state.meta, _PASSED: self._rates.passed})
+        return replace(state, meta={**state.meta, _PROGRESS: self._progress.to_json_object()})
 
     def begin_import(self, meta: Mapping[str, Any], shapes: Mapping[str, Any]) -> Mapping[str, Tensor]:
-        self._rates.go_to(int(meta[_PASSED]))
+        self._own = None
+        self._progress.load(meta.get(_PROGRESS) or {})
         return super().begin_import(meta, shapes)
+
+
+class SomeOptimizers(OptimizerSet):
+    """The optimizers of a loop, of which some take a step."""
+
+    taken = False
+    """Whether the step has been taken; it is not if the loss's scale is too large."""
+    _due: Sequence[int] = ()
+
+    def begin(self, due: Sequence[int]) -> None:
+        """Begin a step, which the optimizers of these numbers take."""
+        self._due, self.taken = due, False
+
+    def step(self) -> None:
+        self.taken = True
+        for number in self._due:
+            self.members[number].step()
+
+
+class LoopPrecision(Precision):
+    """The scale of the user's own GradScaler.
+
+    Its state travels as that of a companion. It moves by the GradScaler's own factors, once for each step.
+
+    Args:
+        scaler: the GradScaler; None: there is none.
+        device: the device that the model computes on.
+    """
+
+    def __init__(self, scaler: Any, device: torch.device) -> None:
+        super().__init__("fp32", device)
+        self._scaler = scaler
+        self._used: bool | None = None
+        """Whether the newest step was scaled; None: there was no step yet."""
+
+    def is_of(self, scaler: Any) -> bool:
+        """Whether this is the scale of ``scaler``."""
+        return scaler is self._scaler
+
+    @contextlib.contextmanager
+    def of_step(self, *, scaled: bool) -> Any:
+        """A context in which a step is applied. Outside of it, the scale is no part of the adapter's own state.
+
+        Args:
+            scaled: whether the step's loss was scaled.
+        """
+        self._used = self.scales = scaled
+        self.scale = float(self._scaler.get_scale()) if scaled else 1.0
+        try:
+            yield
+        finally:
+            self.scales, self.scale = False, 1.0
+
+    @property
+    def may_shrink(self) -> bool:
+        return self._scaler is not None and self._used is not False and self._scaler.get_scale() > 2.0**-14
+
+    def overflowed(self) -> None:
+        state = self._scaler.state_dict()
+        self._set(state, state["scale"] * state["backoff_factor"], 0)
+
+    def stepped(self) -> None:
+        if not self.scales:
+            return
+        state = self._scaler.state_dict()
+        steps = state["_growth_tracker"] + 1
+        if steps >= state["growth_interval"]:
+            grown = state["scale"] * state["growth_factor"]
+            self._set(state, grown if grown <= torch.finfo(torch.float32).max else state["scale"], 0)
+        else:
+            self._set(state, state["scale"], steps)
+
+    def _set(self, state: dict[str, Any], scale: float, steps: int) -> None:
+        self._scaler.load_state_dict({**state, "scale": scale, "_growth_tracker": steps})
+        self.scale = scale
 
 
 @dataclass(frozen=True)
 class UserLoopTrainable(TorchTrainable):
     """``TorchTrainable`` for a user's own loop.
 
-    The loop itself reports its loss and its metrics. The loss function of ``asked`` and the values of ``metrics`` are
+    The loop itself computes its loss and its metrics. The loss function of ``asked`` and the values of ``metrics`` are
     therefore ``not_called``.
 
     Args:
-        averages: a gradient is of the mean over its micro-batch; else of the sum.
-        rates: the user's learning-rate scheduler, which moves with the updates.
         run_body: runs the body on one micro-batch, and returns when the body has ended.
         name: the loader's name in error messages.
+        reports_means: whether ``report`` gets the mean over a micro-batch also if the loss is a sum.
+        progress: how far the training is.
     """
 
-    averages: bool = True
-    rates: Rates = field(default_factory=lambda: Rates(None))
     run_body: Callable[[BodyRun], None] = not_called
     name: str = "loader"
+    reports_means: bool = False
+    progress: Progress = field(default_factory=Progress)
+    found: list[list[Any]] = field(default_factory=list)
+    """What ``objects`` has found; empty: it was not called yet."""
 
     def adapter_on(self, device: torch.device, options: StepOptions = _PLAIN) -> UserLoopAdapter:
-        return UserLoopAdapter(self, device)
+        return UserLoopAdapter(self, device, options, self.objects(options))
 
+    def epoch_callbacks(self, options: StepOptions) -> Sequence[UserCallback]:
+        return (*super().epoch_callbacks(options), EpochValues(self.progress))
 
-class BodyRun:
-    """One run of the loop's body, on one micro-batch.
-
-    Args:
-        model: the adapter that reads the gradients.
-        loop: the loop that the body belongs to.
-        batch: the batch for the body, on the model's device.
-        count, total: samples of the micro-batch and of the step.
-        local: the flat vector (``frameworks.flat``) that is filled.
-    """
-
-    def __init__(
-        self, model: UserLoopAdapter, loop: UserLoopTrainable, batch: Any, count: int, total: int, local: Any
-    ) -> None:
-        self.batch = batch
-        self._model, self._count, self._total, self._local = model, count, total, local
-        self._name, self._averages = loop.name, loop.averages
-        self._values: dict[str, float] = {}
-        self._stepped = False
-        self._fingerprint = model.fingerprint()
-
-    def step(self, closure: Callable[[], Any] | None) -> Any:
-        """Handle the user's ``optimizer.step()``: write the gradients to the flat vector, without an update.
-
-        Args:
-            closure: computes the loss and its gradients; None: the body has already computed them.
-
-        Returns:
-            What ``closure`` returns, or None.
+    def objects(self, options: StepOptions = _PLAIN) -> list[Any]:
+        """Find what the training's state consists of beside the model and its optimizers: what ``FabricModel`` finds,
+        and averages of the weights and GradScalers that the script has made, in the order in which it made them.
 
         Raises:
-            UsageError: this is the second call for this micro-batch, or there are no gradients.
+            UsageError: there are several GradScalers.
         """
-        if self._stepped:
-            raise UsageError(
-                f"{self._name}: optimizer.step() was called twice for one batch; takes one call for each, since the "
-                "global batch is what an update is made of"
-            )
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-            if isinstance(loss, torch.Tensor) and loss.numel() == 1:
-                self._values.setdefault("loss", _number(loss))
-        if not self._model.has_gradients():
-            raise UsageError(
-                f"{self._name}: there are no gradients at optimizer.step(); takes loss.backward() before it, on a loss "
-                "of the model that the loader was given, and zero_grad() not between the two"
-            )
-        share = self._count / self._total
-        self._model.write_gradients(self._local, share if self._averages else 1.0, share)
-        self._stepped = True
-        return loss
-
-    def report(self, values: Mapping[str, Any]) -> None:
-        """Note loss and metrics by name: numbers, or tensors of one number."""
-        self._values.update({name: _number(value) for name, value in values.items()})
-
-    def close(self) -> None:
-        """Check and complete the micro-batch. Called when the body has ended.
-
-        Raises:
-            UsageError: the body has not called ``step``, or has changed parameters or settings.
-        """
-        if not self._stepped:
-            raise UsageError(
-                f"{self._name}: the loop asked for its next batch and had not called optimizer.step() for this one; "
-                "takes one call for each batch (a GradScaler leaves some out: bfloat16 needs none)"
-            )
-        if self._model.fingerprint() != self._fingerprint:
-            raise UsageError(
-                f"{self._name}: the body of the loop has changed parameters or the optimizer's settings (a learning "
-                "rate, for example); it runs in each engine for its own batches, so what it changes would differ. "
-                "Takes lr_scheduler= for learning rates; other settings stay as they are at the loop's begin"
-            )
-        self._model.write_sums(self._local, self._count, self._values)
+        if not self.found:
+            own = companions.found(self.optimizers, options.lr_scheduler or (), self.parts())
+            made = _made()
+            if len(made) > 1:
+                gc.collect()  # what is no longer used may still exist; and then the order is that of the making
+                made = _made()
+            if sum(isinstance(each, GradScaler) for each in made) > 1:
+                raise UsageError(f"{self.name}: got several GradScalers, takes one for all optimizers")
+            known = {id(each) for each in own}
+            self.found.append(own + [each for each in made if id(each) not in known])
+        return self.found[0]
 
 
-class Rates:
-    """A learning-rate scheduler that moves with the updates of a training.
-
-    It moves after every update, or at the end of every pass over the training set. The same script makes a scheduler
-    in every process, and each moves with the same updates. A process that joins later takes the missing steps at once.
-    The scheduler's state need not travel, because it follows from the number of updates or samples.
-
-    Args:
-        scheduler: a torch scheduler that needs no metric; None: learning rates do not change.
-        epoch_samples: samples of a pass; 0: the scheduler moves after every update. Passes are counted in samples,
-            because updates may have different numbers of samples.
-    """
-
-    def __init__(self, scheduler: Any, epoch_samples: int = 0) -> None:
-        self._scheduler, self._epoch_samples = scheduler, epoch_samples
-        self.passed = 0
-        """Updates so far, or their samples if ``epoch_samples`` is not 0."""
-        self._steps = 0
-        """Steps that the scheduler has taken."""
-        self._held = False
-
-    def updated(self, samples: int) -> None:
-        """Called after the optimizer has taken a step on this number of samples."""
-        self.passed += samples if self._epoch_samples else 1
-        self._follow()
-
-    def go_to(self, passed: int) -> None:
-        """Take the scheduler's missing steps, before a received state is imported.
-
-        The state overwrites the learning rates that the scheduler writes here.
-
-        Args:
-            passed: updates so far, or their samples, of the training that is joined.
-        """
-        self.passed = passed
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*lr_scheduler.step.* before .*optimizer.step.*")
-            self._follow()
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """A context in which the scheduler does not move.
-
-        Inside it, the optimizer has scaled learning rates. The scheduler computes from the learning rates that it
-        finds, so it moves at the end of the context, when the optimizer has the user's learning rates again.
-        """
-        self._held = True
-        try:
-            yield
-        finally:
-            self._held = False
-        self._follow()
-
-    def _follow(self) -> None:
-        if self._scheduler is None or self._held:
-            return
-        due = self.passed // self._epoch_samples if self._epoch_samples else self.passed
-        while self._steps < due:
-            self._scheduler.step()
-            self._steps += 1
+def _made() -> list[Any]:
+    """The averages of weights and the GradScalers of this process."""
+    found = [each for each in gc.get_objects() if issubclass(type(each), _Made)]
+    return [each for each in found if not isinstance(each, GradScaler) or each.is_enabled()]
 
 
-def _number(value: Any) -> float:
-    return float(value.detach() if isinstance(value, torch.Tensor) else value)
+def movable(objects: Sequence[Any]) -> list[Any]:
+    """Those objects that a body may move: schedulers and averages."""
+    return [each for each in objects if isinstance(each, LRScheduler | AveragedModel)]

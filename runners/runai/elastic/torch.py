@@ -53,7 +53,9 @@ from torch import nn
 from torch.utils.data import IterableDataset, RandomSampler, Sampler, SequentialSampler
 
 from edt_runner.errors import usage, whole
+from edt_runner.frameworks.options import StepOptions
 from edt_runner.launch.user_loop import LoopOptimizer, LoopOptions, UserLoop, seed_for_local_engines
+from edt_runner.launch.user_loop_lines import Loop, StepCatcher
 from edt_runner.loggers import Logger
 from edt_runner.schedule import even_split
 from edt_runner.training import TrainRequest
@@ -230,16 +232,19 @@ def loader(
         require_exact=require_exact,
         shuffle=bool(shuffle),
     )
+    most = elastic._max_gpu_batch_size
+    found = _loop_optimizer(model, optimizer)
     options = LoopOptions(
         name=_NAME,
         global_batch=global_batch,
-        device_batch=elastic._max_gpu_batch_size,
+        micro_batches=lambda slots: max(-(-global_batch // most), slots),
         metrics=tuple(metrics),
-        lr_scheduler=_scheduler(lr_scheduler),
-        per_step=lr_scheduler_interval == "step",
         request=request,
+        options=StepOptions(lr_scheduler=_scheduler(lr_scheduler), lr_scheduler_interval=lr_scheduler_interval),
+        loss_reduction="sum" if isinstance(found, _AccumulatingOptimizer) and found.adds_up else "sample",
+        reports_means=True,
     )
-    return UserLoop(options, dataset, model, _loop_optimizer(model, optimizer), _follow)
+    return UserLoop(options, dataset, model, (found,), _follow)
 
 
 def _count(name: str, value: object) -> int:
@@ -287,7 +292,7 @@ def _loop_optimizer(model: nn.Module, optimizer: Any) -> LoopOptimizer:
     known = {id(parameter) for parameter in model.parameters()}
     if any(id(parameter) not in known for group in optimizer.param_groups for parameter in group["params"]):
         raise usage("optimizer", optimizer, "one over parameters of the model that the loader is given")
-    return _AccumulatingOptimizer(optimizer) if isinstance(optimizer, Accumulating) else _PlainOptimizer(optimizer)
+    return _AccumulatingOptimizer(optimizer) if isinstance(optimizer, Accumulating) else StepCatcher(optimizer)
 
 
 class _AccumulatingOptimizer:
@@ -295,10 +300,11 @@ class _AccumulatingOptimizer:
 
     def __init__(self, optimizer: Accumulating) -> None:
         self.optimizer = optimizer
-        self.averages = optimizer._runai.reduction == "mean"
-        self._loop: UserLoop | None = None
+        self.adds_up = optimizer._runai.reduction == "sum"
+        """Whether the micro-batches' gradients are added up; else they are averaged, as for a mean loss."""
+        self._loop: Loop | None = None
 
-    def catch(self, loop: UserLoop) -> None:
+    def catch(self, loop: Loop) -> None:
         self._loop = loop
         self.optimizer.runai.driver = self
 
@@ -308,31 +314,5 @@ class _AccumulatingOptimizer:
     def step(self, optimizer: Accumulating, closure: Any, samples: int | None) -> Any:
         """``Driver.step``. The loop knows how many samples the micro-batch has, so ``samples`` is ignored."""
         assert self._loop is not None
-        if self._loop.in_body:
-            return self._loop.take_step(closure)
-        return optimizer.update()
-
-
-class _PlainOptimizer:
-    """An optimizer of torch. Its ``step`` is replaced while the loop runs."""
-
-    averages = True
-
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self.optimizer = optimizer
-
-    def catch(self, loop: UserLoop) -> None:
-        self._before = vars(self.optimizer).get("step")
-        update = self.optimizer.step
-
-        def step(closure: Any = None) -> Any:
-            return loop.take_step(closure) if loop.in_body else update(closure)
-
-        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # torch: schedulers need not patch it
-        self.optimizer.step = step  # type: ignore[method-assign]
-
-    def release(self) -> None:
-        if self._before is None:
-            del self.optimizer.step
-        else:
-            self.optimizer.step = self._before  # type: ignore[method-assign]
+        body = self._loop.body
+        return optimizer.update() if body is None else body.step(optimizer, closure)

@@ -89,7 +89,8 @@ def found(optimizers: Sequence[torch.optim.Optimizer], given: Iterable[Any], mod
     """
     objects = list(given)
     known = {id(each) for each in (*objects, *model_parts)}
-    for each in (*sorted(schedulers_of(optimizers), key=_key), *_held_by_hooks(optimizers)):
+    schedulers = sorted(schedulers_of(optimizers), key=lambda each: _key(each, optimizers))
+    for each in (*schedulers, *_held_by_hooks(optimizers)):
         if id(each) not in known:
             known.add(id(each))
             objects.append(each)
@@ -110,9 +111,14 @@ def schedulers_of(optimizers: Sequence[torch.optim.Optimizer]) -> list[LRSchedul
     ]
 
 
-def _key(scheduler: LRScheduler) -> tuple[str, str]:
+def _key(scheduler: LRScheduler, optimizers: Sequence[torch.optim.Optimizer]) -> tuple[int, str, str]:
     """An order of schedulers that is the same in every process, which has made them alike."""
-    return type(scheduler).__qualname__, json.dumps(scheduler.state_dict(), sort_keys=True, default=_without_address)
+    number = next(number for number, optimizer in enumerate(optimizers) if optimizer is scheduler.optimizer)
+    return (
+        number,
+        type(scheduler).__qualname__,
+        json.dumps(scheduler.state_dict(), sort_keys=True, default=_without_address),
+    )
 
 
 def _without_address(value: Any) -> str:
