@@ -325,7 +325,7 @@ class Memory:
             _take_over(owner)
         self._frozen: dict[str, Any] | None = None
         """Resources and objects by place, which must not be replaced; None before ``freeze``."""
-        self._unchanged = self._writer({}).digests
+        self._unchanged: Mapping[str, str] = self._writer(None).digests
         """Digests, by place, of large arrays that the script made and no hook has changed."""
 
     def freeze(self) -> None:
@@ -366,7 +366,7 @@ class Memory:
         have an older value."""
         self._unchanged = {place: digest for place, digest in self._unchanged.items() if place not in tensors}
 
-    def _writer(self, unchanged: Mapping[str, str]) -> Writer:
+    def _writer(self, unchanged: Mapping[str, str] | None) -> Writer:
         return Writer(self._name, self._model_parts, self._frozen, unchanged, self._content())
 
     def _content(self) -> Any:

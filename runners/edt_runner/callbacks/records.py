@@ -132,7 +132,7 @@ class Writer:
         name: the object's name in error messages.
         model_parts: parts of the model and the optimizer, as in ``Memory``.
         frozen: resources and objects that must not have been replaced, by place; None: any may be replaced.
-        unchanged: digests of large arrays that need not travel, by place.
+        unchanged: digests of large arrays that need not travel, by place; None: find the digests of all.
         content: the attributes by name, or an object with ``state_dict``.
 
     Raises:
@@ -144,7 +144,7 @@ class Writer:
         name: str,
         model_parts: Sequence[Any],
         frozen: Mapping[str, Any] | None,
-        unchanged: Mapping[str, str],
+        unchanged: Mapping[str, str] | None,
         content: Any,
     ) -> None:
         self._name, self._frozen, self._unchanged = name, frozen, unchanged
@@ -158,7 +158,7 @@ class Writer:
         self.references: dict[str, Any] = {}
         self.tensors: dict[str, torch.Tensor] = {}
         self.digests: dict[str, str] = {}
-        """Digests of the object's large arrays, by place."""
+        """Digests of the object's large arrays, by place: of all, or of those that may be unchanged."""
         if isinstance(content, dict):
             self.record: Any = [[attribute, self._node(value, attribute)] for attribute, value in content.items()]
         else:
@@ -208,10 +208,10 @@ class Writer:
 
     def _is_unchanged(self, place: str, size: int, content: Callable[[], npt.NDArray[np.uint8]]) -> bool:
         """Whether the array is large and still as the script made it, which it is in every process then."""
-        if size < _LARGE_BYTES:
+        if size < _LARGE_BYTES or (self._unchanged is not None and place not in self._unchanged):
             return False
         self.digests[place] = hashlib.sha256(content().tobytes()).hexdigest()
-        return self._unchanged.get(place) == self.digests[place]
+        return self._unchanged is not None and self._unchanged[place] == self.digests[place]
 
     def _container(self, value: Any, place: str) -> Any:
         for kind, exact in SEQUENCES.items():
