@@ -62,7 +62,7 @@ TELL_VERSION = "import platform; print(platform.python_version())"
 IMAGES = {
     "api": Image("api/Dockerfile", ("server",)),
     "scheduler": Image("scheduler/Dockerfile", ("server",)),
-    "runner-torch": Image("runners/Dockerfile.torch", ("torch",), ("scikit-learn",)),
+    "runner-torch": Image("runners/Dockerfile.torch", ("torch", "onnx", "tensorboard"), ("scikit-learn",)),
     "runner-tensorflow": Image(
         "runners/Dockerfile.tensorflow", ("tensorflow",), alone=("keras2",), base="runner-torch"
     ),
