@@ -61,6 +61,9 @@ def test_an_engine_dies(attempt: Attempt, tmp_path: Path, digest: str, places: t
         assert crashed(training)
         assert list(gone(training).values()).count("lost") == len(places)
         assert [loss.workers for loss in losses(training)] == [3, 2, 1][: len(places)]
+        validated = training.kinds(ReportKind.VALIDATED)  # which a new first engine may report again
+        assert list(dict.fromkeys(body["epoch"] for body in validated)) == [1, 2, 3]
+        assert len({(body["epoch"], body["step"], body["metrics"]["loss"]) for body in validated}) == 3
     assert_unharmed(training, end, digest)
 
 
