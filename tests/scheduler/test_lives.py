@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 
 from edt_contract.attempt import LIFE_PROTOCOL, PROTOCOL
-from edt_contract.checkpoints import FORMAT, MANIFEST, OWN_DIGEST, STATE, digest, digest_of, name_of
+from edt_contract.checkpoints import STATE, name_of
 from edt_contract.gang import GangCommand, Processes
 from edt_contract.reports import ExitKind, ReportKind
 from edt_scheduler.decide.reconcile import look
@@ -20,6 +19,7 @@ from edt_scheduler.operations import accounts, execs, history, lives
 from edt_scheduler.operations.submitting import StagedSubmission, begin_path, submit_all
 from edt_scheduler.plan.state import Blocking
 from edt_scheduler.views import JobView, UserView
+from support import whole_checkpoints
 from support.databases import sqlite_first
 from support.puppets import Stage, stage_code
 
@@ -46,13 +46,8 @@ def user(stage: Stage, name: str, role: Role = Role.USER) -> UserView:
 
 def write_checkpoint(stage: Stage, job: str, offset: int, *, step: int | None = None, state: bytes = b"state") -> Path:
     """What an engine of the job leaves in its folder."""
-    place = stage.platform.settings.checkpoint_directory(job) / name_of(offset)
-    place.mkdir()
-    (place / STATE).write_bytes(state)
-    files = {STATE: {"sha256": digest(place / STATE), "bytes": len(state)}}
-    manifest = {"format": FORMAT, "offset": offset, "fence": 1, "step": step or offset, "files": files}
-    (place / MANIFEST).write_text(json.dumps({**manifest, OWN_DIGEST: digest_of(manifest)}))
-    return place
+    folder = stage.platform.settings.checkpoint_directory(job)
+    return whole_checkpoints.write_checkpoint(folder, offset, step=step, state=state)
 
 
 class TestPausing:

@@ -160,18 +160,19 @@ def _spec_of(row: Row[Any], framework: Framework, epochs: int, environ: Mapping[
     Raises:
         SubmissionInvalid: A variable of the job has no value in ``environ``, or ``environ`` has one that the job lacks.
     """
+    name = exec_id(row.id)
     named = [value.partition("=")[0] for option, value in row.options if option == "--msd-env"]
-    names = [name for name in dict.fromkeys(named) if name != SEED_VARIABLE]  # the seed is stored
-    missing = [name for name in names if name not in environ]
+    names = [each for each in dict.fromkeys(named) if each != SEED_VARIABLE]  # the seed is stored
+    missing = [each for each in names if each not in environ]
     if missing:
-        given = " ".join(f"-e {name}=…" for name in missing)
+        given = " ".join(f"-e {each}=…" for each in missing)
         raise SubmissionInvalid(
             "environ",
-            f"{exec_id(row.id)} was given {', '.join(missing)}, whose values the platform has removed at its end: "
+            f"{name} was given {', '.join(missing)}, whose values the platform has removed at its end: "
             f"give them again, {given}",
         )
-    if unknown := [name for name in environ if name not in named]:
-        raise SubmissionInvalid("environ", f"{exec_id(row.id)} was not given {', '.join(unknown)}")
+    if unknown := [each for each in environ if each not in named]:
+        raise SubmissionInvalid("environ", f"{name} was not given {', '.join(unknown)}")
     seed = {SEED_VARIABLE: str(row.seed)} if SEED_VARIABLE in named else {}
     inside = PurePosixPath(row.work_dir).relative_to(SUBMITTED_CODE)
     return JobSpec(
@@ -188,11 +189,11 @@ def _spec_of(row: Row[Any], framework: Framework, epochs: int, environ: Mapping[
         environ={**framework.environ, **environ, **seed},
         data_path=row.data_path,
         image=row.image,
-        options=tuple((option, value) for option, value in row.options),
-        remark=f"goes on where {exec_id(row.id)} ended, with {epochs} epochs in all",
+        options=(*((option, value) for option, value in row.options if option != _RESUME_FROM), (_RESUME_FROM, name)),
+        remark=f"goes on where {name} ended, with {epochs} epochs in all",
         default_log=DefaultLog(row.default_log),
         model_folder=framework.model_folder,
-        resume_from=exec_id(row.id),
+        resume_from=name,
         wanted_epochs=epochs,
     )
 
