@@ -11,7 +11,7 @@ Model, data, optimizer, threads are the same on both sides. All participants of 
 compute in turn, for a second or more each; shown is the median over the turns, a step's time being a turn's divided by
 its steps. Ratios are of turns of one round. "MALLOC_" is the peer with the settings of memory that our engines have
 (``edt_contract.processes.keep_freed_memory``); --quick leaves it, W = 1 and Keras's dense layers out. Recovery
-checkpoints are off here: ``checkpoint_pause`` measures what they cost.
+checkpoints are off here: ``checkpoint`` measures what they cost.
 """
 
 from __future__ import annotations
