@@ -12,11 +12,17 @@ from edt_api.schemas.jobs import Job
 _MOST_SHOWN = 8
 """The most metrics in one line; more would fill the screen."""
 
+_LONGEST_NAME = 16
+"""Characters of a metric's name in a list. A longer one would push the value out of a narrow terminal."""
+
 
 def main(job: Job) -> str:
-    """The job's metric for a list: its name and its newest value; "" before the first report."""
+    """The job's metric for a list: its name, cut where it is long, and its newest value; "" before the first report."""
     shown = job.main_metric
-    return f"{shown.name} {_number(shown.value)}" if shown is not None else ""
+    if shown is None:
+        return ""
+    name = shown.name if len(shown.name) <= _LONGEST_NAME else f"{shown.name[: _LONGEST_NAME - 1]}…"
+    return f"{name} {_number(shown.value)}"
 
 
 def training(job: Job) -> str:

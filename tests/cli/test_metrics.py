@@ -45,6 +45,7 @@ def test_a_value_that_is_not_a_number_is_said_to_be_none() -> None:
 
 def test_the_list_shows_the_metric_that_the_api_names() -> None:
     assert metrics.main(job(main_metric={"name": "val_accuracy", "value": 0.98123})) == "val_accuracy 0.9812"
+    assert metrics.main(job(main_metric={"name": "val_multiclass_accuracy", "value": 0.5})) == "val_multiclass_… 0.5"
 
 
 def test_the_best_values_have_their_epochs_and_the_model_that_is_kept_its_file() -> None:
