@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,11 @@ class TestFollowing:
         assert shown.index("the script's own line") > shown.index(next(line for line in shown if "done: " in line))
         assert good(platform, "logs", job, "--stream", "elog").stdout.count("Train,") == 16
         assert "note: " in good(platform, "logs", job, "--stream", "training").stdout
+        got = good(platform, "get", job).stdout
+        assert re.search(r"Training +loss \S+", got) and re.search(r"Validation +val_loss \S+ \(epoch 2\)", got)
+        assert re.search(r"Best +val_loss \S+ \(epoch [12]\)", got) and "samples/s in the mean" in got
+        assert "ccuracy" not in got, "the script has none"
+        assert re.search(rf"{job} .* val_loss \d", good(platform, "ls", "--all").stdout)
 
     def test_what_each_process_printed_is_shown_by_its_number(self, platform):
         job = good(platform, "submit", "elastic.py", "-n", "2").stdout.strip()
