@@ -16,9 +16,10 @@ import numpy as np
 import torch
 
 from edt_runner import context, environment
-from edt_runner.callbacks.hooks import UserCallback, UserCallbacks, carrying
+from edt_runner.callbacks.hooks import UserCallback, UserCallbacks
 from edt_runner.callbacks.watching import KeepBest, Watched
 from edt_runner.errors import UsageError
+from edt_runner.frameworks.carrying import carrying
 from edt_runner.frameworks.finite import judging
 from edt_runner.frameworks.options import StepOptions
 from edt_runner.frameworks.trainable import Collate, EngineAdapter, Samples, Trainable, scaled

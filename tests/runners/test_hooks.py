@@ -12,10 +12,12 @@ import torch
 from torch import nn
 
 from callbacks import Callback, LoggerCallback
-from edt_runner.callbacks.hooks import UserCallbacks, carrying
+from edt_runner.callbacks.hooks import UserCallbacks
 from edt_runner.errors import UsageError
+from edt_runner.frameworks.carrying import carrying
 from edt_runner.frameworks.pytorch import FRAMEWORK
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
+from edt_runner.schedule import Schedule
 from fabric_model.user_callbacks import attached
 
 
@@ -252,11 +254,11 @@ def test_engines_that_send_a_state_together_have_its_tensors_in_one_order() -> N
     assert list(engine.adapter.export_state().tensors) == list(joining.adapter.export_state().tensors)
 
 
-class ByBatch(Callback):
-    def on_batch_end(self, batch: int) -> None:
+class Predicting(Callback):
+    def on_predict_begin(self) -> None:
         pass
 
-    def on_train_batch_begin(self, batch: int) -> None:
+    def on_predict_batch_end(self, batch: int) -> None:
         pass
 
 
@@ -272,10 +274,104 @@ def test_no_callbacks_are_none(given: Any) -> None:
         ([Callback(), 3], ["user_callback[1]: got 3", "callbacks.Callback"]),
         ([same := Callback(), same], ["the same callback twice"]),
         (LoggerCallback(), ["user_callback", "LoggerCallback", "a logger goes to driver_logger_callback"]),
-        (ByBatch(), ["ByBatch has on_batch_end, on_train_batch_begin", "worker_logger_callback"]),
+        (
+            Predicting(),
+            ["Predicting has on_predict_batch_end, on_predict_begin", "takes the hooks", "on_train_batch_end"],
+        ),
     ],
 )
 def test_what_is_no_callback_is_refused(given: Any, words: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
         attached(given, keras=False)
     assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+# ── hooks of single steps ───────────────────────────────────────────────────────────────────────────────────────
+class OfSteps(Callback):
+    """Says what it is called with; its memory is part of the training's."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self.say, self.calls = lines.append, 0
+
+    def on_epoch_begin(self, epoch: int) -> None:
+        self._called(f"epoch {epoch}")
+
+    def on_train_batch_begin(self, batch: int) -> None:
+        self._called(f"begin {batch}")
+
+    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._called(f"end {batch} {logs['loss']:g} {self.metrics['loss']:g}")
+
+    def on_test_begin(self) -> None:
+        self._called("test")
+
+    def on_test_batch_end(self, batch: int) -> None:
+        self._called(f"tested {batch} {self.metrics['loss']:g}")
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self._called(f"test end {logs['loss']:g}")
+
+    def _called(self, what: str) -> None:
+        self.calls += 1
+        self.say(f"{what} {random.random():.3f}")
+
+
+def of_steps(lines: list[str], model: Any) -> UserCallbacks:
+    hooks = UserCallbacks(
+        attached(OfSteps(lines), keras=False),
+        model,
+        None,
+        [model],
+        epochs=2,
+        steps=2,
+        seed=7,
+        seed_framework=lambda seed: None,
+        ran=lambda: None,
+    )
+    hooks.begin()
+    return hooks
+
+
+def run(hooks: UserCallbacks, schedule: Schedule, offsets: range) -> None:
+    """The commits of these steps, with the offset as their loss."""
+    for offset in offsets:
+        step = schedule.at(offset)
+        hooks.end_step(step, {"loss": float(offset)})
+        if step.ends_epoch:
+            hooks.end_epoch(step.epoch, {}, last=offset + 1 == schedule.length, saves=False)
+
+
+def test_hooks_of_steps_run_between_steps_and_under_the_same_seeds_in_who_joins_between() -> None:
+    schedule = Schedule(train_samples=8, test_samples=8, micro_batches=1, batch_size=4, epochs=2)
+    lines: list[str] = []
+    hooks = of_steps(lines, nn.Linear(1, 1))
+    run(hooks, schedule, range(8))
+    first = "epoch 0, begin 0, end 0 0 0, begin 1, end 1 1 1, test, tested 0 2, tested 1 3, test end 3"
+    second = "epoch 1, begin 0, end 0 4 4, begin 1, end 1 5 5, test, tested 0 6, tested 1 7, test end 7"
+    assert [line.rpartition(" ")[0] for line in lines] == f"{first}, {second}".split(", ")
+    for at in range(1, 8):
+        ours: list[str] = []
+        before = of_steps([], nn.Linear(1, 1))
+        run(before, schedule, range(at))
+        record, tensors = before.export()
+        joined = of_steps(ours, nn.Linear(1, 1))
+        ours.clear()  # its own first hooks, which the received state replaces
+        joined.restore(json.loads(json.dumps(record)), tensors)
+        run(joined, schedule, range(at, 8))
+        assert ours == lines[-len(ours) :]
+        assert joined._callbacks[0].inner.calls == len(lines)
+
+
+def test_a_stop_that_a_step_asks_for_ends_the_training_at_the_epochs_end_in_who_joins_after_it_too() -> None:
+    schedule = Schedule(train_samples=8, test_samples=0, micro_batches=1, batch_size=4, epochs=2)
+    model: Any = nn.Linear(1, 1)
+    hooks, others = of_steps([], model), of_steps([], nn.Linear(1, 1))
+    model.stop_training = True
+    run(hooks, schedule, range(1))
+    assert not hooks.stopped
+    record, tensors = hooks.export()
+    others.restore(json.loads(json.dumps(record)), tensors)
+    for each in (hooks, others):
+        run(each, schedule, range(1, 2))
+        assert each.stopped

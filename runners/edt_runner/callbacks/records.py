@@ -33,7 +33,6 @@ import numpy.typing as npt
 import torch
 
 from edt_runner.errors import StateMismatch, UsageError
-from edt_runner.frameworks.flat import bytes_of
 
 SEQUENCES: dict[str, Any] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
 MAPPINGS: dict[str, Any] = {"dict": dict, "ordered": OrderedDict, "counter": Counter, "default": defaultdict}
@@ -97,6 +96,12 @@ def look_up(module: str, qualified: str) -> Any:
     for part in qualified.split("."):
         found = getattr(found, part, MISSING)
     return found
+
+
+def bytes_of(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
+    """The bytes of a tensor, in host memory. There is no copy if the tensor is contiguous in host memory."""
+    flat: npt.NDArray[np.uint8] = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return flat
 
 
 def name_of(kind: type) -> str:

@@ -37,6 +37,7 @@ import torch
 from torch import Tensor
 
 from edt_runner.adapter import State
+from edt_runner.callbacks.records import bytes_of
 from edt_runner.schedule import StepKind
 
 
@@ -216,12 +217,6 @@ def checksum(data: npt.NDArray[np.uint8]) -> str:
         digest.update(folded.tobytes())
     digest.update(data[whole:].tobytes())
     return digest.hexdigest()
-
-
-def bytes_of(tensor: Tensor) -> npt.NDArray[np.uint8]:
-    """The bytes of a tensor, in host memory. There is no copy if the tensor is contiguous in host memory."""
-    flat: npt.NDArray[np.uint8] = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return flat
 
 
 def _of_tensor(tensor: Any) -> str:

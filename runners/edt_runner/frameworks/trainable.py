@@ -13,13 +13,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from edt_runner.adapter import Adapter, State
+from edt_runner.callbacks.hooks import UserCallback
 from edt_runner.errors import StateMismatch, UsageError
 from edt_runner.frameworks import Framework
 from edt_runner.frameworks.flat import squared_norm
@@ -27,9 +28,6 @@ from edt_runner.frameworks.options import StepOptions
 from edt_runner.lr_scaling.rules import Rule
 from edt_runner.lr_scaling.update import Moments, Norms, Scaling, Update
 from edt_runner.schedule import StepKind
-
-if TYPE_CHECKING:
-    from edt_runner.callbacks.hooks import UserCallback
 
 Collate = Callable[[list[Any]], Any]
 _PLAIN = StepOptions()
