@@ -23,10 +23,10 @@ STEPS = 2 * 14
 RATE = 1e-2 * 0.8 ** (STEPS // 5)
 
 
-def looping(folder: Path, nursery: Nursery, *arguments: object, fence: int = 1) -> Elastic:
+def looping(folder: Path, nursery: Nursery, *arguments: object, script: str = "own_loop", fence: int = 1) -> Elastic:
     """A job of at most four engines, so that 18 samples are four micro-batches of 5, 5, 4 and 4."""
     folder.mkdir(parents=True, exist_ok=True)
-    spec = spec_for(folder, "own_loop", *arguments, fence=fence, max_engines=4, environ={"TEST_SEEN": str(folder)})
+    spec = spec_for(folder, script, *arguments, fence=fence, max_engines=4, environ={"TEST_SEEN": str(folder)})
     return Elastic(spec, nursery.start)
 
 
@@ -175,3 +175,57 @@ def test_an_engine_whose_loop_was_given_up_is_not_taken_for_one_without_a_traini
         end = training.finish()
     assert end["kind"] == "script-error"
     assert "before runai.elastic.torch.loader() was through" in end["message"]
+
+
+# ── openedt.loader ────────────────────────────────────────────────────────────────────────────────────────────
+EVERYTHING = "scaled,steps,clip,two,average,validated"
+
+
+def natural(folder: Path, nursery: Nursery, *arguments: object, fence: int = 1) -> Elastic:
+    return looping(folder, nursery, *arguments, script="natural_loop", fence=fence)
+
+
+def undisturbed(folder: Path, nursery: Nursery, *arguments: object) -> tuple[str, str]:
+    """The digest of one engine's training, and what its driver knows after the loop."""
+    with natural(folder, nursery, *arguments) as training:
+        training.settle([1])
+        end = training.finish()
+    assert end["kind"] == "finished", end
+    return str(end["digest"]), (folder / "after").read_text()
+
+
+@pytest.mark.parametrize("wishes", [EVERYTHING, "hook", pytest.param("hook,scaled,clip", marks=pytest.mark.extended)])
+def test_what_is_at_its_natural_place_has_the_same_bits_over_a_join_a_leave_and_a_kill(
+    nursery: Nursery, tmp_path: Path, wishes: str
+) -> None:
+    """1 → 3, the first leaves, the second is killed, and the third goes on alone."""
+    digest, after = undisturbed(tmp_path / "alone", nursery, "--with", wishes)
+    with natural(tmp_path / "moved", nursery, "--with", wishes) as training:
+        training.settle([1])
+        training.settle([1, 2, 3])
+        training.settle([2, 3])
+        crashes.kill(training, [2], signal.SIGKILL)
+        training.gate.until(lambda: 2 in crashes.gone(training), sparing=True)
+        training.settle([3])
+        end = training.finish()
+    assert end["kind"] == "finished" and crashes.gone(training)[2] == "lost"
+    assert end["digest"] == digest
+    assert (tmp_path / "moved" / "after").read_text() == after
+    if wishes == EVERYTHING:  # steps were left out, and their schedulers stood still
+        *_, last = after.splitlines()
+        assert 0 < int(last.split()[0]) < 2 * 9 and "val_accuracy" in after
+
+
+@pytest.mark.extended
+def test_all_leave_and_the_next_attempt_has_the_scale_the_schedules_and_the_average(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    digest, after = undisturbed(tmp_path / "alone", nursery, "--with", EVERYTHING)
+    with natural(tmp_path / "moved", nursery, "--with", EVERYTHING) as training:
+        training.settle([1, 2])
+        training.hold([])
+        training.gate.until(training.over, sparing=True)
+    with natural(tmp_path / "moved", nursery, "--with", EVERYTHING, fence=2) as training:
+        training.settle([3, 4])
+        assert training.finish()["digest"] == digest
+    assert (tmp_path / "moved" / "after").read_text() == after

@@ -32,13 +32,12 @@ from edt_runner.frameworks.pytorch import companions
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
 from edt_runner.frameworks.pytorch.batches import moved
 from edt_runner.frameworks.pytorch.companions import Companions
-from edt_runner.frameworks.pytorch.optimizer_set import OptimizerSet
-from edt_runner.frameworks.pytorch.precision import Precision
 from edt_runner.frameworks.pytorch.trainable import TorchTrainable
 from edt_runner.launch.gradient_marks import GradientMarks
 from edt_runner.launch.user_loop_asks import AskNumbers, Asks
 from edt_runner.launch.user_loop_body import BodyRun
 from edt_runner.launch.user_loop_progress import EpochValues, Progress
+from edt_runner.launch.user_loop_steps import LoopPrecision, SomeOptimizers
 from edt_runner.schedule import StepKind
 
 _PLAIN = StepOptions()
@@ -147,7 +146,7 @@ class UserLoopAdapter(TorchAdapter):
         self.prepare(seed)
         self._marks.begin()
         self._marks.active = True
-        return BodyRun(self, self._loop, moved(batch, self._device), count, total, local)
+        return BodyRun(self, self._loop.name, moved(batch, self._device), count, total, local)
 
     def fingerprint(self) -> tuple[Any, ...]:
         """A value that changes if the body changes parameters or the optimizer's settings, which it must not do."""
@@ -326,81 +325,6 @@ class UserLoopAdapter(TorchAdapter):
         self._own = None
         self._progress.load(meta.get(_PROGRESS) or {})
         return super().begin_import(meta, shapes)
-
-
-class SomeOptimizers(OptimizerSet):
-    """The optimizers of a loop, of which some take a step."""
-
-    taken = False
-    """Whether the step has been taken; it is not if the loss's scale is too large."""
-    _due: Sequence[int] = ()
-
-    def begin(self, due: Sequence[int]) -> None:
-        """Begin a step, which the optimizers of these numbers take."""
-        self._due, self.taken = due, False
-
-    def step(self) -> None:
-        self.taken = True
-        for number in self._due:
-            self.members[number].step()
-
-
-class LoopPrecision(Precision):
-    """The scale of the user's own GradScaler.
-
-    Its state travels as that of a companion. It moves by the GradScaler's own factors, once for each step.
-
-    Args:
-        scaler: the GradScaler; None: there is none.
-        device: the device that the model computes on.
-    """
-
-    def __init__(self, scaler: Any, device: torch.device) -> None:
-        super().__init__("fp32", device)
-        self._scaler = scaler
-        self._used: bool | None = None
-        """Whether the newest step was scaled; None: there was no step yet."""
-
-    def is_of(self, scaler: Any) -> bool:
-        """Whether this is the scale of ``scaler``."""
-        return scaler is self._scaler
-
-    @contextlib.contextmanager
-    def of_step(self, *, scaled: bool) -> Any:
-        """A context in which a step is applied. Outside of it, the scale is no part of the adapter's own state.
-
-        Args:
-            scaled: whether the step's loss was scaled.
-        """
-        self._used = self.scales = scaled
-        self.scale = float(self._scaler.get_scale()) if scaled else 1.0
-        try:
-            yield
-        finally:
-            self.scales, self.scale = False, 1.0
-
-    @property
-    def may_shrink(self) -> bool:
-        return self._scaler is not None and self._used is not False and self._scaler.get_scale() > 2.0**-14
-
-    def overflowed(self) -> None:
-        state = self._scaler.state_dict()
-        self._set(state, state["scale"] * state["backoff_factor"], 0)
-
-    def stepped(self) -> None:
-        if not self.scales:
-            return
-        state = self._scaler.state_dict()
-        steps = state["_growth_tracker"] + 1
-        if steps >= state["growth_interval"]:
-            grown = state["scale"] * state["growth_factor"]
-            self._set(state, grown if grown <= torch.finfo(torch.float32).max else state["scale"], 0)
-        else:
-            self._set(state, state["scale"], steps)
-
-    def _set(self, state: dict[str, Any], scale: float, steps: int) -> None:
-        self._scaler.load_state_dict({**state, "scale": scale, "_growth_tracker": steps})
-        self.scale = scale
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -11,8 +11,27 @@ from torch import Tensor
 from edt_runner.errors import UsageError
 from edt_runner.launch.user_loop_asks import MOST_CLIPS, Asks, Clip, ClipKind
 
-if TYPE_CHECKING:
-    from edt_runner.launch.user_loop_adapter import UserLoopAdapter, UserLoopTrainable
+
+class LoopModel(Protocol):
+    """The adapter of a loop's model, as a run of the body sees it. ``UserLoopAdapter`` describes the methods."""
+
+    clips_all: bool
+
+    def weight(self, batch: Any, count: int) -> int: ...
+    def fingerprint(self) -> tuple[Any, ...]: ...
+    def number_of(self, optimizer: torch.optim.Optimizer) -> int: ...
+    def number_of_moved(self, wanted: Any) -> int: ...
+    def numbers_of(self, parameters: Sequence[Tensor]) -> tuple[int, ...] | None: ...
+    def parameters_of(self, number: int) -> frozenset[int]: ...
+    def holds(self, number: int, parameters: Sequence[int]) -> bool: ...
+    def has_gradients(self, number: int) -> bool: ...
+    def changed(self, number: int) -> bool: ...
+    def check_scaler(self, scaler: Any) -> None: ...
+    def write_step(self, local: Tensor, number: int, weight: int, count: int, total: int, *, first: bool) -> None: ...
+    def write_sums(
+        self, local: Tensor, count: int, weight: int, loss: float, values: Mapping[str, float], *, reported: bool
+    ) -> None: ...
+    def note_asks(self, asks: Asks, local: Tensor) -> None: ...
 
 
 class BodyRun:
@@ -20,16 +39,14 @@ class BodyRun:
 
     Args:
         model: the adapter that reads the gradients.
-        loop: the loop that the body belongs to.
+        name: the loop's name in error messages.
         batch: the batch for the body, on the model's device.
         count, total: samples of the micro-batch and of the step.
         local: the flat vector (``frameworks.flat``) that is filled.
     """
 
-    def __init__(
-        self, model: UserLoopAdapter, loop: UserLoopTrainable, batch: Any, count: int, total: int, local: Tensor
-    ) -> None:
-        self.batch, self.name = batch, loop.name
+    def __init__(self, model: LoopModel, name: str, batch: Any, count: int, total: int, local: Tensor) -> None:
+        self.batch, self.name = batch, name
         self._model, self._count, self._total, self._local = model, count, total, local
         self._weight = model.weight(batch, count)
         self._reported: dict[str, Any] = {}
