@@ -98,8 +98,8 @@ class TensorFlowAdapter(FlatAdapter):
         self._rescaling = Rescaling(keras, model.optimizer)
         self.optimizer_name = type(model.optimizer).__qualname__
         self._passes = Passes(keras, model, self._variables, self._own, self._type, jit=options.compile, sums=sums)
-        self._settings = self._variables.settings()
-        """Settings of the optimizer as the graphs of steps have them."""
+        self._settings = self._constants()
+        """As the present graphs of steps have them."""
         self._details: dict[str, float] = {}
         self._committing: dict[Averages | None, Any] = {}
         self._own_steps: Tensor | None = None
@@ -320,7 +320,7 @@ class TensorFlowAdapter(FlatAdapter):
         taken = self._variables.settings_taken
         places = self._variables.begin_import(meta, shapes)
         if self._variables.settings_taken > taken:
-            self._settings = self._variables.settings()
+            self._settings = self._constants()
             self._committing.clear()
         return places
 
@@ -329,10 +329,16 @@ class TensorFlowAdapter(FlatAdapter):
 
     def recommit(self) -> None:
         self._variables.rest()
-        settings = self._variables.settings()
+        settings = self._constants()
         if settings != self._settings:  # a hook has changed one, which the graphs of steps hold as a constant
             self._settings = settings
             self._committing.clear()
+
+    def _constants(self) -> dict[str, Any]:
+        """Settings of the optimizer that graphs of steps hold as constants: all but a learning rate in a variable."""
+        found = self._variables.settings()
+        scheduled = self._keras.has_schedule(inner_optimizer(self.model.optimizer))
+        return found if scheduled else {name: value for name, value in found.items() if name != "learning_rate"}
 
     def save_for_user(self, folder: Path, name: str) -> None:
         """Write the user's files. The final files hold the weights as at the end of ``fit``; this process keeps the
