@@ -58,8 +58,8 @@ def resume(platform: ThePlatform, viewer: Viewer, exec_id: str) -> jobs.Changed:
 @router.post("/{exec_id}/extend")
 async def extend(
     platform: ThePlatform,
-    submits: TheSubmits,
     viewer: Viewer,
+    submits: TheSubmits,
     exec_id: str,
     wanted: jobs.Epochs,
     key: TheKey = None,

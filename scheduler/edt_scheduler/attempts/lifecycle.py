@@ -236,6 +236,7 @@ def conclude(
         data: data of the event.
     """
     values: dict[str, Any] = {"message": message}
+    job = jobs.get(tx, job.id)  # the caller may have read only a few of its columns
     rate = mean_rate(job.trained_samples, job.trained_seconds)
     if rate is None:
         rate = usual_rate(metrics.rates(tx, job.id))
