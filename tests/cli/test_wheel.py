@@ -22,9 +22,9 @@ pytestmark = [pytest.mark.extended, pytest.mark.timeout(600)]  # packages are bu
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import os
-import callbacks, edt_runner, emetrics, fabric_model, pyedt
+import callbacks, edt_runner, emetrics, fabric_model, openedt, pyedt
 print("libs", os.path.isdir(os.path.join(os.environ["FABRIC_HOME"], "libs")))
-print("from", *sorted({module.__file__ for module in (callbacks, edt_runner, emetrics, fabric_model, pyedt)}))
+print("from", *sorted({module.__file__ for module in (callbacks, edt_runner, emetrics, fabric_model, openedt, pyedt)}))
 """
 
 

@@ -12,6 +12,8 @@ from edt_api.submissions.plain_loops import could_be_plain, is_plain, with_remar
 
 SAMPLES = Path(__file__).parent
 ELASTIC = (
+    "import openedt",
+    "from openedt import loader",
     "from fabric_model import FabricModel",
     "import fabric_model as f",
     "from pyedt.fabric_model import FabricModel",

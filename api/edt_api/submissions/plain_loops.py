@@ -14,7 +14,7 @@ from pathlib import Path
 
 from edt_scheduler.model.jobs import JobSpec
 
-_LIBRARIES = ("fabric_model", "pyedt", "edt_runner", "runai")
+_LIBRARIES = ("openedt", "fabric_model", "pyedt", "edt_runner", "runai")
 """Modules through which a script trains elastically. Of ``runai`` only ``runai.elastic`` does."""
 _NAMES = tuple(name.encode() for name in _LIBRARIES)
 _OTHER_CODE = frozenset({".so", ".pyc", ".pyx", ".zip", ".egg", ".whl"})
@@ -38,7 +38,7 @@ def could_be_plain(spec: JobSpec, *, own_python: bool) -> bool:
 
 def with_remark(spec: JobSpec) -> JobSpec:
     """Return the job with a remark that says what its plain loop means."""
-    ways = "FabricModel(…).train or runai.elastic" if spec.backend == "pytorch" else "FabricModel(…).train"
+    ways = "FabricModel(…).train or openedt.loader" if spec.backend == "pytorch" else "FabricModel(…).train"
     said = (
         "this job is not elastic, since no file of it imports fabric_model or another library for that: it will hold "
         f"one slot of the {spec.max_engines} it asks for. To use more, train with {ways}, or submit the script with "

@@ -161,8 +161,8 @@ would depend on the number of threads."""
 
 
 def squared_norm(numbers: Tensor) -> float:
-    """The squared L2 norm of a vector in host memory, summed in float64 and always in the same order."""
-    flat = numbers.detach().numpy()
+    """The squared L2 norm of a vector, summed in float64 in host memory and always in the same order."""
+    flat = numbers.detach().cpu().numpy()
     parts = (flat[start : start + _CHUNK].astype(np.float64) for start in range(0, len(flat), _CHUNK))
     return math.fsum(float(np.dot(part, part)) for part in parts)
 

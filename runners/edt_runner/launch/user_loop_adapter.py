@@ -285,7 +285,7 @@ class UserLoopAdapter(TorchAdapter):
         if self._own is not None and self._own[0] == self._progress.step and self._own[1] != asks:
             raise self._coding.unlike()
         if not asks.scaled and self.absorbs_overflow and not is_finite(flat.gradients):
-            norm = math.sqrt(squared_norm(flat.gradients.cpu()))
+            norm = math.sqrt(squared_norm(flat.gradients))
             raise NotFinite(self.values(self.sums(StepKind.TRAIN, reduced))["loss"], norm, self.learning_rate)
         self._due.begin(asks.optimizers)
         with self._scale.of_step(scaled=asks.scaled):

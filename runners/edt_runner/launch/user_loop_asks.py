@@ -89,7 +89,7 @@ class Clip:
     def _norm(self, parts: Sequence[Tensor]) -> float:
         if self.kind is ClipKind.LARGEST:
             return max((float(part.abs().max()) for part in parts if part.numel()), default=0.0)
-        return math.sqrt(math.fsum(squared_norm(part.cpu()) for part in parts))
+        return math.sqrt(math.fsum(squared_norm(part) for part in parts))
 
 
 @dataclass(frozen=True)
