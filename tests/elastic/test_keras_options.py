@@ -13,24 +13,24 @@ from support.training import Elastic
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.parametrize("framework", ["tensorflow"], indirect=True)]
 Attempt = Callable[..., Elastic]
-A_STEP = 11
-"""Of 24 ticks: an epoch has 7 steps and then 2 slices of the validation."""
+A_STEP = 30
+"""Of 36 ticks: an epoch has 7 steps and then 2 slices of the validation."""
 
 
 def test_all_at_once_has_the_bits_of_one_engine_over_a_join_a_leave_and_a_kill(
     attempt: Attempt, undisturbed: Callable[..., str], tmp_path: Path
 ) -> None:
     """The loss's scale, the schedule, the noise and what the callback remembers are known to whoever joins."""
-    with attempt("asked", environ=crashing(tmp_path, f"engine.reduced@{A_STEP}#2")) as training:
-        for engines in ([1], [1, 2]):
+    with attempt("asked", environ=crashing(tmp_path, f"engine.reduced@{A_STEP}#3")) as training:
+        for engines in ([1], [1, 2], [2, 3]):
             training.settle(engines)
-        training.hold([2, 3])
         end = training.finish()
         assert crashed(training)
         resizes = training.kinds(ReportKind.RESIZED)
     assert (end["kind"], end["message"]) == ("finished", "")
     assert end["digest"] == undisturbed("asked")
-    assert any(resize["joined"] for resize in resizes)
+    assert {engine for resize in resizes for engine in resize["joined"]} >= {2, 3}
+    assert any(1 in resize["left"] for resize in resizes)
 
 
 @pytest.mark.extended

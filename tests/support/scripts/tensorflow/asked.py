@@ -86,7 +86,7 @@ scaled = keras.mixed_precision.LossScaleOptimizer(
     keras.optimizers.Adam(0.01), initial_scale=2.0**20, dynamic_growth_steps=4
 )
 asked = {
-    "lr_scheduler": keras.optimizers.schedules.CosineDecay(0.05, 20),
+    "lr_scheduler": keras.optimizers.schedules.CosineDecay(0.05, 30),
     "clip_grad_norm": 0.5,
     "clip_grad_value": 0.2,
 }
@@ -101,7 +101,7 @@ FabricModel(
     worker_logger_callback=Gate.from_environment(),
     user_callback=None if options.without == "callback" else [Steps()],
 ).train(
-    3,
+    4,
     3,
     4,
     precision="fp16",
