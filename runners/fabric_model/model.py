@@ -24,14 +24,21 @@ class FabricModel:
     """A PyTorch or Keras model with its data, loss and optimizer.
 
     Args:
-        model: a ``torch.nn.Module`` or a ``keras.Model``.
+        model: a ``torch.nn.Module`` or a ``keras.Model``. A ``train_step`` or ``test_step`` of a Keras model's own
+            class computes one micro-batch. It calls ``self.optimizer.apply`` once, which only keeps the gradients: the
+            platform adds up those of all micro-batches and takes the step. It returns "loss" and other numbers by
+            name: metrics of the model, or means over the micro-batch.
         datasets_function: a function without arguments. It returns (train, test), map-style data sets of (inputs,
             targets); test may be None. Every process of a job calls it, so it must return the same data in each. With
             Keras, inputs and targets are scalars, arrays, or dicts and tuples of them; Keras sequences, whose items
-            are batches, are accepted too.
+            are batches, are accepted too, and a ``tf.data.Dataset`` of known length and of at most 1 GiB, which is
+            read into memory once; its batches are taken apart.
         loss_function: PyTorch: (outputs, targets) -> loss, a scalar tensor, such as ``F.cross_entropy``; None: the
             model returns its own loss, as models of ``transformers`` do when a batch has labels. Keras: whatever
-            ``compile(loss=…)`` takes; the ``loss_weights`` that the model was compiled with are used.
+            ``compile(loss=…)`` takes; the ``loss_weights`` that the model was compiled with are used. With
+            ``reduction="sum"`` in all losses, gradients of micro-batches are added up, sum(g_i), and the loss that is
+            shown is that of a sample; with any mean they are sum(n_i g_i) / sum(n_i), with n_i samples. None: the
+            class of the model has a ``train_step`` of its own that needs no loss.
         optimizer: PyTorch: a ``torch.optim.Optimizer`` over the model's parameters, or a list of several, which all
             take each step. Keras: an optimizer or the name of one; its learning rate may be a schedule.
         metrics: PyTorch: functions (outputs, targets) -> mean over the batch, or None where the batch has no such
@@ -40,14 +47,17 @@ class FabricModel:
             ``compile(metrics=…)`` takes.
         worker_logger_callback: a ``callbacks.LoggerCallback``, called in each engine with that engine's own values.
         driver_logger_callback: called in the driver with means over all engines; None: WMLA's log lines are written.
-        save_to_onnx, enable_onnx: True: after the training, the model is also written as ``model.onnx`` beside its other
-            files, with a dynamic batch dimension, and what onnxruntime computes with the file is compared with the
-            model. It needs the packages of ``pip install openedt[onnx]``. If there is no file in the end, the job's
+        save_to_onnx, enable_onnx: True: after the training, the model is also written as ``model.onnx`` beside its
+            other files, with a dynamic batch dimension, and what onnxruntime computes with the file is compared with
+            the model. It needs the packages of ``pip install openedt[onnx]``. If there is no file in the end, the job's
             log and its message say why, and the job ends as FINISHED all the same.
-        keras_custom_objects: name -> a user's own class or function, which Keras can then find by this name.
+        keras_custom_objects: name -> a user's own class or function, which Keras can then find by this name, in every
+            process of the training. Elsewhere ``keras.models.load_model`` takes the same dict as ``custom_objects``.
         fn_batch_collate: list of samples -> batch; None: samples are stacked.
         user_callback: a ``callbacks.Callback`` or a list of them. Every engine runs their hooks at the boundaries of
-            epochs. With Keras, also ``keras.callbacks``, except those that need each batch or write files.
+            epochs, and ``on_train_batch_begin``, ``on_train_batch_end`` and those of test batches between two steps,
+            with the number of the step and means over all engines and over the epoch so far. With Keras, also
+            ``keras.callbacks``, except those that write files.
         worker_logger, driver_logger: loggers of WMLA 1.2.x, with ``log_train_metrics(loss, acc, completed_batch,
             worker)`` and ``log_test_metrics`` with the same parameters; acc is in percent.
         fn_step_train: PyTorch: a function (model, data, eva, train_loader, fn_args) -> (acc, loss) that computes one
@@ -71,7 +81,7 @@ class FabricModel:
             mean over its tokens, of which samples may have different numbers; ``token_count`` says how many. "sum":
             the sum over its samples. A step's gradient is then, with n_i samples or tokens in micro-batch i and its
             gradient g_i: sum(n_i g_i) / sum(n_i) for the first two, sum(g_i) for the last. So it is the gradient of
-            the whole batch, and the number of engines changes nothing.
+            the whole batch, and the number of engines changes nothing. With Keras, the loss object's reduction says it.
         token_count: PyTorch: a function batch -> number of tokens that the mean of a micro-batch's loss is over. None:
             the targets that are not -100; for a causal language model of ``transformers``, of all but each row's
             first, because it shifts them.
@@ -223,18 +233,24 @@ class FabricModel:
                 does not join. False: the result is marked "not exact", and the training continues.
             lr_scheduler: moves the learning rate. PyTorch: a scheduler of ``torch.optim.lr_scheduler`` that was made
                 with the optimizer, a function that makes one of it, or a list of these. Keras: a
-                ``LearningRateSchedule``, or a function (epoch, learning rate) -> learning rate. Its state travels with the training's. A
-                scheduler that the script moves itself, from a hook of the optimizer or in a callback, is found and
-                travels, too.
+                ``LearningRateSchedule``, which becomes the optimizer's learning rate; a function (epoch, learning
+                rate) -> learning rate; or ``LearningRateScheduler`` or ``ReduceLROnPlateau``. Its state travels with
+                the training's. A scheduler that the script moves itself, from a hook of the optimizer or in a
+                callback, is found and travels, too.
             lr_scheduler_interval: "epoch": it moves at each epoch's end, after the validation. "step": after each step.
+                Keras: "step" for a ``LearningRateSchedule``, which counts steps, "epoch" for all else.
             lr_scheduler_metric: the metric that a scheduler such as ``ReduceLROnPlateau`` gets at each epoch's end. If
-                that epoch had no validation, the scheduler does not move.
+                that epoch had no validation, the scheduler does not move. Keras: the callback's ``monitor`` says it.
             clip_grad_norm: the most L2 norm of a step's gradient; clipping acts on the sum over all engines.
-            clip_grad_value: the most absolute value of each number of that gradient.
+            clip_grad_value: the most absolute value of each number of that gradient. With both, the norm is clipped
+                first. Keras: ``clipnorm``, ``global_clipnorm`` and ``clipvalue`` of the optimizer act on the same
+                gradient, after these.
             precision: "fp32"; "bf16" or "fp16": forward pass and loss run under ``torch.autocast``. With "fp16" the
                 loss is scaled; a step whose gradient overflows is left out by all engines, and no scheduler moves.
-                Keras: "fp32", or what ``keras.mixed_precision`` was set to before the model was built.
-            compile: PyTorch: compile the model by ``torch.compile`` with fixed shapes. Keras: ``jit_compile``.
+                Keras: "fp32" is whatever the model was built with; "bf16" and "fp16" are accepted for models that
+                were built after ``keras.mixed_precision.set_global_policy("mixed_bfloat16")`` or "mixed_float16".
+            compile: PyTorch: compile the model by ``torch.compile`` with fixed shapes. Keras: XLA compiles the
+                passes.
             on_nonfinite: what happens if a step's loss or gradient is infinite or NaN. "stop": the training ends with
                 an error that says where, and the state before that step is kept as a checkpoint. "skip": the step is
                 left out. "continue": the step is taken.

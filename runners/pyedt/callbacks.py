@@ -11,6 +11,12 @@ class Callback:
     """Code of the user that runs at the boundaries of epochs: ``FabricModel(..., user_callback=[...])``. Override the
     hooks that you need.
 
+    A callback may also have hooks of single steps: ``on_train_batch_begin(batch)``, ``on_train_batch_end(batch)``, the
+    same with ``test`` in place of ``train``, ``on_test_begin()`` and ``on_test_end()``. ``batch`` is the number of the
+    step in its epoch or its validation, from 0. A hook that has a parameter ``logs`` gets the values, means over all
+    engines and over the epoch so far; they are also the attribute ``metrics``. ``model.stop_training = True`` in such a
+    hook ends the training when the epoch ends.
+
     Every engine runs the hooks, at the same boundaries and under the same seeds. What a hook changes of the model and
     of the optimizer is part of the training, for example
     ``for group in self.params["optimizer"].param_groups: group["lr"] *= 0.1``. A hook runs once for each boundary of
