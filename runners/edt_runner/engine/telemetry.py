@@ -28,14 +28,13 @@ import numpy.typing as npt
 from edt_contract.durable import PatientLog
 from edt_contract.reports import ReportKind
 from edt_runner.engine.link import EngineLink
+from edt_runner.engine.speed import Speed
 from edt_runner.protocol.data import MetricItem
 from edt_runner.protocol.messages import Metrics, Progress, Resized, TrainingReport
 from edt_runner.schedule import Schedule, Step, StepKind
 
 _BUNDLE_SECONDS = 0.1
 _PROGRESS_SECONDS = 0.5
-_RATE_SECONDS = 2.0
-"""The samples per second are those of so many seconds of training steps, or of one step that took longer."""
 _KEPT_SECONDS = 5.0
 _KEPT_MOST = 4096
 _AROUND = 3
@@ -77,42 +76,6 @@ class MetricSums:
         return {kind.value: list(sums) for kind, sums in self._sums.items()}
 
 
-class _Speed:
-    """How fast training steps are: those of late, and all since ``restart``."""
-
-    def __init__(self) -> None:
-        self._recent: deque[tuple[int, float]] = deque()
-        """Samples and seconds of the newest training steps, all done by the same number of engines."""
-        self._recent_samples, self._recent_seconds = 0, 0.0
-        self._workers = 0
-        self.samples, self.seconds = 0, 0.0
-        """Samples of the training steps since ``restart``, and how long these steps took."""
-
-    def add(self, samples: int, seconds: float, workers: int) -> None:
-        """Count a training step, which ``workers`` engines have done."""
-        if workers != self._workers:
-            self._recent.clear()
-            self._recent_samples, self._recent_seconds, self._workers = 0, 0.0, workers
-        self._recent.append((samples, seconds))
-        self._recent_samples += samples
-        self._recent_seconds += seconds
-        while self._recent_seconds - self._recent[0][1] >= _RATE_SECONDS:
-            old_samples, old_seconds = self._recent.popleft()
-            self._recent_samples -= old_samples
-            self._recent_seconds -= old_seconds
-        self.samples += samples
-        self.seconds += seconds
-
-    def restart(self) -> None:
-        """Count ``samples`` and ``seconds`` from zero again."""
-        self.samples, self.seconds = 0, 0.0
-
-    @property
-    def rate(self) -> float:
-        """Samples per second of late."""
-        return self._recent_samples / max(self._recent_seconds, 1e-9)
-
-
 class Telemetry:
     """Collects metrics and progress, and sends them.
 
@@ -140,7 +103,7 @@ class Telemetry:
         self._sent = self._reported = self._began = clock()
         self._ended: float | None = None
         """When the coming commit's step has ended; None: nobody has said so."""
-        self._speed = _Speed()
+        self._speed = Speed()
         self._progress: Callable[[], Progress] | None = None
         """Makes the progress of the newest training step; None: there is nothing new."""
         self._validation_began = self._began
