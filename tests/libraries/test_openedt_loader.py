@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts, ExponentialLR, LRScheduler, ReduceLROnPlateau
 from torch.optim.swa_utils import AveragedModel
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import openedt
@@ -274,6 +275,22 @@ def test_the_loss_is_known_without_a_report_and_the_validation_is_over_its_whole
     assert made.batches.metrics["val_loss"] == pytest.approx(float(expected["loss"]), rel=1e-9)
     assert made.batches.metrics["val_near"] == pytest.approx(float(expected["near"]), rel=1e-9)
     assert 0 < made.batches.metrics["val_loss"] < made.batches.metrics["loss"] < seen[-1]["loss"] * 1.5
+
+
+def test_recomputed_activations_do_not_count_as_losses() -> None:
+    """The last part's output is one number, as a loss is."""
+
+    def trained(forward: Callable[[nn.Module, Tensor], Tensor]) -> Parts:
+        made = parts().elastic(device_batch_size=1)
+        for inputs, targets in made.batches:
+            made.optimizer.zero_grad()
+            nn.functional.mse_loss(forward(made.model, inputs.requires_grad_()), targets).backward()
+            made.optimizer.step()
+        return made
+
+    again = trained(lambda model, inputs: checkpoint(model, inputs, use_reentrant=True))
+    plain = trained(lambda model, inputs: model(inputs))
+    assert again.batches.metrics == plain.batches.metrics
 
 
 def test_early_stopping_ends_the_loop() -> None:

@@ -247,6 +247,7 @@ class UserLoop:
         updates = max(1, -(-len(self._dataset) // self._options.global_batch))
         self.epoch = self._progress.epochs
         self.step = updates * self.epoch
+        training.request.trainable.finish()
 
     # ── the request to the engine ─────────────────────────────────────────────────────────────────────────────
     def _request(self, slots: int) -> TrainRequest:
@@ -267,8 +268,15 @@ class UserLoop:
             reports_means=options.reports_means,
             progress=self._progress,
         )
+        notes: tuple[str, ...] = ()
+        if micro_batches < slots:
+            notes = (
+                f"A batch of {options.global_batch} samples has {micro_batches} micro-batches, so at most so many "
+                f"engines share a step; the job may hold {slots}. A smaller device_batch_size makes more of them.",
+            )
         return options.request(
             trainable=trainable,
+            notes=notes,
             datasets_function=lambda: (self._dataset, options.validation),
             batch_size=-(-options.global_batch // micro_batches),
             micro_batches=micro_batches,

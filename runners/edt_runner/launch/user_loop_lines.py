@@ -78,6 +78,7 @@ class NaturalLines:
     def __init__(self, loop: Loop, optimizers: Sequence[torch.optim.Optimizer], moved: Sequence[Any]) -> None:
         self._loop, self._optimizers, self._moved = loop, optimizers, moved
         self._undo: list[Callable[[], None]] = []
+        self._in_backward = False
 
     def catch(self) -> None:
         """Replace the functions."""
@@ -136,8 +137,14 @@ class NaturalLines:
 
     # ── in the body ───────────────────────────────────────────────────────────────────────────────────────────
     def _backward(self, body: Body, function: Any, tensors: Any, *args: Any, **named: Any) -> Any:
+        if self._in_backward:  # recomputed activations (torch.utils.checkpoint) have a backward pass of their own
+            return function(tensors, *args, **named)
         body.note_loss(tensors)
-        return function(tensors, *args, **named)
+        self._in_backward = True
+        try:
+            return function(tensors, *args, **named)
+        finally:
+            self._in_backward = False
 
     def _clip_norm(
         self,

@@ -33,10 +33,11 @@ batch, and ``loader.epoch`` and ``loader.step`` are its place. In any other case
 same arithmetic.
 
 Code after the loop runs once, with the trained weights. In a job this happens in the driver, where the body has not
-run. So the body should only compute gradients: a variable that it sets does not exist after the loop. Learning rates
-are changed by ``lr_scheduler=``. In a job, ``break`` is an error, and so is a second loop in the same script. After a
-crash a micro-batch may be computed twice, but it counts once. For a loss that is a sum over the samples, give the
-optimizer ``reduction="sum"``. Outside of a job, ``break`` ends the training after its last whole update, and no
+run. So the body should only compute gradients: a variable that it sets does not exist after the loop. A clip, a
+GradScaler or ``scheduler.step()`` in it acts once for the whole batch, as in ``openedt.loader``, which is the same loop
+with more arguments (docs/own-script.md). In a job, ``break`` is an error, and so is a second loop in the same script.
+After a crash a micro-batch may be computed twice, but it counts once. For a loss that is a sum over the samples, give
+the optimizer ``reduction="sum"``. Outside of a job, ``break`` ends the training after its last whole update, and no
 checkpoints are written.
 """
 
@@ -187,7 +188,7 @@ def loader(
         collate_fn: list of samples -> batch; None: torch's default.
         num_workers: loader processes of each engine; 0: the engine itself loads.
         metrics: names of the values that ``loader.report(loss, name=value)`` reports beside the loss.
-        lr_scheduler: a torch scheduler of ``optimizer`` that needs no metric. The body must not step it.
+        lr_scheduler: a torch scheduler of ``optimizer`` that needs no metric. The body must then not step it.
         lr_scheduler_interval: "epoch" or "step", after which the scheduler moves.
         reduction: "exact": the same bits on any number of engines; "fast": plain all-reduce.
         checkpoint_freq: in a job, epochs between two writings of model files; 0: only the final ones are written.

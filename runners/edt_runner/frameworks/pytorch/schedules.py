@@ -105,6 +105,6 @@ def remark_on_unmoved(optimizers: Sequence[torch.optim.Optimizer]) -> None:
         if id(each) not in parts and getattr(each, "_step_count", 1) <= 1 and each.last_epoch <= 0:
             print(
                 f"edt: {type(each).__name__} was made with the optimizer and has never moved; the platform moves it if "
-                "it is given as train(lr_scheduler=…)",
+                "it is given as lr_scheduler=",
                 file=sys.stderr,
             )
