@@ -183,6 +183,20 @@ def test_a_training_goes_on_with_the_epochs_that_its_job_was_given(attempt: Atte
         assert training.finish()["digest"] == undisturbed("conv", "--epochs", 3)
 
 
+def test_hooks_of_a_training_that_is_gone_on_from_run_as_if_it_had_not_ended(
+    attempt: Attempt, undisturbed: Undisturbed
+) -> None:
+    """The third epoch begins with half the rate, by a hook that its first training had no epoch for."""
+    with attempt("hooked", "--epochs", 2) as first:
+        first.settle([1])
+        first.finish()
+    begin = {"folder": "another", "begin_from": "edt-1", "begin_dir": first.spec.checkpoint_dir}
+    with attempt("hooked", "--epochs", 4, **begin) as training:
+        training.settle([1, 2])
+        assert training.finish()["digest"] == undisturbed("hooked", "--epochs", 4)
+        assert "hook begin 2" in "".join(path.read_text() for path in training.log_dir.glob("engine-*.out"))
+
+
 def test_checkpoints_of_another_training_are_set_aside(attempt: Attempt) -> None:
     with attempt("conv", "--samples", 40) as training:
         training.settle([1])

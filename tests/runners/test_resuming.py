@@ -147,7 +147,7 @@ class TestAnotherJobsCheckpoint:
     def test_a_callback_that_had_stopped_the_training_does_not_stop_this_one(self) -> None:
         meta = {**state().meta, "callbacks": {"records": [1], "stopped": True}}
         start = begun(checkpoint(4, identity(), meta), identity())
-        assert start.meta["callbacks"] == {"records": [1], "stopped": False}
+        assert start.meta["callbacks"] == {"records": [1], "stopped": False, "asked": False}
 
 
 class TestSettings:
@@ -212,5 +212,6 @@ class TestOwnCheckpoints:
         assert resume.from_own(checkpoint(14, identity(), meta), identity(longer), longer).meta["callbacks"] == {
             "records": [],
             "stopped": False,
+            "asked": False,
         }
         assert resume.from_own(checkpoint(14, identity(), meta), identity(), SCHEDULE).meta["callbacks"]["stopped"]

@@ -90,6 +90,9 @@ class UserCallbacks:
             Memory(callback.inner, type(callback.inner).__name__, model_parts, callback.attached)
             for callback in callbacks
         ]
+        self._epochs = epochs
+        self._ended: int | None = None
+        """The epoch that would follow, if the training has ended: with its last epoch, or because a hook asked."""
         self._initial = [memory.export() for memory in self._memories]
         """What each callback remembers before any hook."""
         self._entered = False
@@ -116,11 +119,16 @@ class UserCallbacks:
             self._train_begin()
 
     def begin(self) -> None:
-        """Run the hooks that belong before the first step, unless the received state already has them.
+        """Run the hooks that belong before the next step, unless the received state already has them.
 
-        Called after a state has been received. The hooks run if that state is the driver's state of offset 0.
+        Called after a state has been received. The hooks run if that state is the driver's state of offset 0, or the
+        last state of a training that goes on with more epochs.
         """
         if self._begun:
+            if self._ended is not None and self._ended < self._epochs and not self.stopped:
+                self._epoch_begin(self._ended)
+                self._ended = None
+                self._finish()
             return
         if self._entered:  # it had begun, and was sent back before any engine relied on it
             for memory, (record, tensors) in zip(self._memories, self._initial, strict=True):
@@ -179,6 +187,7 @@ class UserCallbacks:
         if last or self.stopped:
             for callback in self._callbacks:
                 callback.train_end(shared)
+            self._ended = epoch + 1
         else:
             self._epoch_begin(epoch + 1)
         self._finish()
@@ -222,7 +231,8 @@ class UserCallbacks:
         """
         if not self._begun:
             return None, {}
-        return {"records": self._records, "stopped": self.stopped, "asked": self._asked}, self._tensors
+        own = {"stopped": self.stopped, "asked": self._asked, "ended": self._ended}
+        return {"records": self._records, **own}, self._tensors
 
     def restore(self, record: Mapping[str, Any] | None, tensors: Mapping[str, torch.Tensor]) -> None:
         """Make the callbacks remember what ``export`` of another process has returned.
@@ -236,6 +246,7 @@ class UserCallbacks:
         self._records = record.get("records", record.get("told"))  # an earlier release's name
         self.stopped, self._tensors = bool(record["stopped"]), _ordered(tensors)
         self._asked = bool(record.get("asked", False))  # an earlier release had no hooks of steps
+        self._ended = record.get("ended")
         if self._asked:
             self._model.stop_training = True
         for index, (memory, one) in enumerate(zip(self._memories, self._records, strict=True)):

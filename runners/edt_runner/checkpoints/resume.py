@@ -244,9 +244,11 @@ def _longer(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 
 def _not_stopped(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """``meta`` without a callback's wish to stop: the user wants more."""
+    """``meta`` of a training that a callback had ended, without that: the user wants more."""
     record = meta.get(_CALLBACKS)
-    return {**meta, _CALLBACKS: {**record, "stopped": False}} if record else dict(meta)
+    if not record or not record["stopped"]:
+        return dict(meta)
+    return {**meta, _CALLBACKS: {**record, "stopped": False, "asked": False}}
 
 
 # ── settings of the optimizer ─────────────────────────────────────────────────────────────────────────────────────────
