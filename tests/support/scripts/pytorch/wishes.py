@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import itertools
 
 import torch
 import torch.nn.functional as F
@@ -159,13 +160,12 @@ if wants("hook"):  # a schedule that the script moves itself
     hooked = lr_scheduler.ExponentialLR(every[0], 0.97)
     every[0].register_step_post_hook(functools.partial(move, hooked))
 if wants("count"):  # a number that nothing but the hook knows
-    steps = 0
+    numbers = itertools.count(1)
 
     def slower(*ignored):
-        global steps
-        steps += 1
+        number = next(numbers)
         for group in every[0].param_groups:
-            group["lr"] = options.lr * 0.9 ** (steps // 3)
+            group["lr"] = options.lr * 0.9 ** (number // 3)
 
     every[0].register_step_post_hook(slower)
 if wants("ema"):  # an average of the weights, which a hook holds
