@@ -56,7 +56,7 @@ def main():
     model = network().to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     steps = EPOCHS * -(-len(train_set) // BATCH)
-    scheduler = lr_scheduler.OneCycleLR(optimizer, 2e-2, total_steps=steps + 1)
+    scheduler = lr_scheduler.OneCycleLR(optimizer, 2e-2, total_steps=steps)
     scaler = torch.amp.GradScaler(DEVICE)
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
 

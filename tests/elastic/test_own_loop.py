@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import torch
 
 from edt_demo import sample_record as record
 from support import crashes
-from support.nursery import Nursery
+from support.nursery import RUNNERS, Nursery
 from support.training import Elastic, spec_for
 
 Attempt = Callable[..., Elastic]
@@ -229,3 +232,26 @@ def test_all_leave_and_the_next_attempt_has_the_scale_the_schedules_and_the_aver
         training.settle([3, 4])
         assert training.finish()["digest"] == digest
     assert (tmp_path / "moved" / "after").read_text() == after
+
+
+def test_the_example_ends_with_the_same_weights_in_one_process_and_in_three_engines(tmp_path: Path) -> None:
+    """As a user runs it: python elastic.py, and with three slots."""
+    script = RUNNERS.parent / "examples" / "own_loop" / "elastic.py"
+    environ = {**os.environ, "PYTHONPATH": str(RUNNERS), "EDT_DEVICES": "cpu", "OMP_NUM_THREADS": "1"}
+    environ |= {"GLOO_SOCKET_IFNAME": "lo"}
+    said = []
+    for slots in ("1", "3"):
+        run = subprocess.run(
+            [sys.executable, str(script)],
+            cwd=tmp_path,
+            env={**environ, "EDT_CPU_SLOTS": slots},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+        said.append(run.stdout.splitlines()[-3:])
+    assert said[0] == said[1]
+    accuracy = re.search(r"average: (\d\.\d+)", said[0][1])
+    assert accuracy is not None and float(accuracy[1]) > 0.95

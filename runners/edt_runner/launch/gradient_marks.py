@@ -31,16 +31,26 @@ class GradientMarks:
         self._queued = self._spoiled = False
         self.active = False
         """Whether gradients are marked; they are while the body of a loop runs."""
-        each: Any  # torch types neither of the two
-        for index, each in enumerate(parameters):
-            each.register_hook(functools.partial(self._comes, index))
-            each.register_post_accumulate_grad_hook(functools.partial(self._accumulated, index))
+        self._hooks: list[Any] = []
 
     def begin(self) -> None:
-        """Forget all marks. Called before the body runs."""
+        """Forget all marks, and begin to mark. Called before the body runs."""
+        if not self._hooks:
+            each: Any  # torch types neither of the two methods
+            for index, each in enumerate(self._parameters):
+                self._hooks.append(each.register_hook(functools.partial(self._comes, index)))
+                self._hooks.append(each.register_post_accumulate_grad_hook(functools.partial(self._accumulated, index)))
+        self.active = True
         self._versions.clear()
         self._norms.clear()
         self._queued = self._spoiled = False
+
+    def close(self) -> None:
+        """Take the hooks off the parameters."""
+        self.active = False
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
 
     def changed(self, numbers: Iterable[int]) -> bool:
         """Whether the gradient of one of these parameters is not what the last backward pass has left.

@@ -101,7 +101,7 @@ class UserLoopAdapter(TorchAdapter):
         """What was asked for in the step that is being applied."""
         self._own: tuple[int, Asks] | None = None
         """A step, and what this process's own body has asked for in it."""
-        self._marks = GradientMarks(self._parameters)
+        self.marks = GradientMarks(self._parameters)
 
     # ── vectors ───────────────────────────────────────────────────────────────────────────────────────────────
     def size(self, kind: StepKind) -> int:
@@ -144,8 +144,7 @@ class UserLoopAdapter(TorchAdapter):
     def body_run(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> BodyRun:
         """Prepare the model for a micro-batch, and return the micro-batch for the loop's body."""
         self.prepare(seed)
-        self._marks.begin()
-        self._marks.active = True
+        self.marks.begin()
         return BodyRun(self, self._loop.name, moved(batch, self._device), count, total, local)
 
     def fingerprint(self) -> tuple[Any, ...]:
@@ -210,7 +209,7 @@ class UserLoopAdapter(TorchAdapter):
 
     def changed(self, number: int) -> bool:
         """Whether gradients of an optimizer were changed after the backward pass."""
-        return self._marks.changed(self.parameters_of(number))
+        return self.marks.changed(self.parameters_of(number))
 
     def check_scaler(self, scaler: Any) -> None:
         """Check that a GradScaler is the one whose state travels.
@@ -245,7 +244,7 @@ class UserLoopAdapter(TorchAdapter):
             for index in set(range(len(places))) - own:
                 places[index].copy_(olds[index])
                 flat.present[index] = before[1][index] if before else 0
-        self._marks.forget(self.parameters_of(number))
+        self.marks.forget(self.parameters_of(number))
 
     def write_sums(
         self, local: Tensor, count: int, weight: int, loss: float, values: Mapping[str, float], *, reported: bool
@@ -270,7 +269,7 @@ class UserLoopAdapter(TorchAdapter):
         Raises:
             UsageError: the body has asked for something else in another micro-batch of this step.
         """
-        self._marks.active = False
+        self.marks.active = False
         self._buffers.restore()  # if the step is left out, whoever reads the model next must not see this pass
         if self._own is not None and self._own[0] == self._progress.step and self._own[1] != asks:
             raise self._coding.unlike()
@@ -315,6 +314,10 @@ class UserLoopAdapter(TorchAdapter):
     @property
     def absorbs_overflow(self) -> bool:
         return self._scale.may_shrink
+
+    @property
+    def gradient_scale(self) -> float:
+        return self._scale.expected
 
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────
     def export_state(self) -> State:

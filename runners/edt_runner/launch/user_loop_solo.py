@@ -63,6 +63,7 @@ class SoloEngine:
                 if step.ends_epoch and self._ended(step):
                     return
         finally:
+            self._loop.marks.close()
             self._loader.close()
 
     def _commit(self, reduced: Tensor, step: Step) -> None:

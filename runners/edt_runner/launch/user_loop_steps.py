@@ -67,6 +67,11 @@ class LoopPrecision(Precision):
             self.scales, self.scale = False, 1.0
 
     @property
+    def expected(self) -> float:
+        """The scale of the coming step's loss, if it is scaled as the newest one was."""
+        return float(self._scaler.get_scale()) if self._scaler is not None and self._used is not False else 1.0
+
+    @property
     def may_shrink(self) -> bool:
         return self._scaler is not None and self._used is not False and self._scaler.get_scale() > _LEAST_SCALE
 
