@@ -20,6 +20,7 @@ parser.add_argument("--reduction", default="exact")
 parser.add_argument("--recovery", type=float, default=10.0)
 parser.add_argument("--scaling", default="fixed")
 parser.add_argument("--rule")
+parser.add_argument("--lr", type=float, default=1e-2)
 options = parser.parse_args()
 if options.rule == "adascale":
     options.rule = AdaScale(base="micro_batch")  # its gain is above 1 in every step
@@ -56,7 +57,7 @@ FabricModel(
     net,
     lambda: (Noisy(options.samples), Noisy(37)),
     keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    keras.optimizers.Adam(1e-2),
+    keras.optimizers.Adam(options.lr),
     metrics=["accuracy"],
     worker_logger_callback=Gate.from_environment(),
 ).train(
