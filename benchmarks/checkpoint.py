@@ -240,7 +240,7 @@ def main() -> None:
     everybody = [nobody, *participants(training)]
     firsts = {who.name: measure(training, who) for who in everybody}  # warms its memory up
     found: dict[str, list[Measured]] = {who.name: [] for who in everybody}
-    for repetition in range(3 if chosen.quick else 15):
+    for repetition in range(3 if chosen.quick else 9):
         for who in everybody[repetition % len(everybody) :] + everybody[: repetition % len(everybody)]:
             found[who.name].append(measure(training, who))
     rows = [row for who, runs in found.items() for row in rows_of(who, firsts[who], runs)]

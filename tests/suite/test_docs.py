@@ -63,7 +63,7 @@ def test_every_short_name_of_a_module_in_the_architecture_is_one() -> None:
         assert any(is_module(package / first / second) for package in packages), f"{first}.{second}"
 
 
-@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "docs/where.md", "docs/trouble.md"])
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "docs/where.md", "docs/trouble.md", "docs/compared.md"])
 def test_every_test_that_a_page_names_is_there(page: str) -> None:
     for file, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(?:\w+::)?(\w+))?`", (ROOT / page).read_text()):
         assert (ROOT / file).is_file(), f"{page}: {file}"
