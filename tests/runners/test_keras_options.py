@@ -61,7 +61,7 @@ def training(keras: Any, optimizer: Any, model: Any = None, loss: Any = "mse", *
 
 
 # ── schedules ───────────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_schedule_moves_the_rate_by_steps_and_travels(keras: Any) -> None:
+def test_a_schedule_moves_the_rate_by_steps_and_travels(keras: Any, tmp_path: Path) -> None:
     def adapter() -> Any:
         schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
         optimizer = keras.optimizers.SGD(0.7, momentum=0.9)
@@ -83,6 +83,8 @@ def test_a_schedule_moves_the_rate_by_steps_and_travels(keras: Any) -> None:
     assert told == pytest.approx([0.1, 0.05, 0.025])
     for weight, its in zip(ours.model.get_weights(), plain.get_weights(), strict=True):
         np.testing.assert_allclose(weight, its, atol=1e-6)
+    ours.save_for_user(tmp_path, "model_epoch_final")
+    assert {path.name for path in tmp_path.iterdir()} == {"model_epoch_final", "model_epoch_final.keras"}
 
 
 def test_a_function_moves_the_rate_by_epochs(keras: Any) -> None:

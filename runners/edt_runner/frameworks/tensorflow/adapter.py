@@ -151,7 +151,7 @@ class TensorFlowAdapter(FlatAdapter):
             finally:
                 for variable, value in kept:
                     variable.assign(value)
-        self._own_steps = None
+        self._own_steps, self._details = None, {}
 
     def micro_batch(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> None:
         seed_python(seed)

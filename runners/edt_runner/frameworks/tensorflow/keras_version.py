@@ -1,4 +1,4 @@
-"""The differences between Keras 3 (``keras``) and Keras 2 (``tf_keras``), behind one protocol."""
+"""What the runner needs from a major version of Keras, behind one protocol: ``keras3_version``, ``keras2_version``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
-
-import tensorflow as tf
-
-from edt_runner.errors import UsageError
 
 
 class KerasVersion(Protocol):
@@ -142,7 +138,7 @@ class KerasVersion(Protocol):
             above: Any = super(type(own), own)
             return times(above.learning_rate)
 
-        return {"learning_rate": property(rate), **_fixed_properties(numbers)}
+        return {"learning_rate": property(rate), **fixed_properties(numbers)}
 
     def finish(self, model: Any) -> None:
         """Do what ``fit`` does after its last step: with ``use_ema`` the weights become their averages."""
@@ -151,222 +147,6 @@ class KerasVersion(Protocol):
     def export(self, model: Any, folder: str) -> None:
         """Write a SavedModel for serving."""
         model.export(folder)
-
-
-class Keras3(KerasVersion):
-    """``keras``.
-
-    Raises:
-        UsageError: Keras does not compute with TensorFlow here.
-    """
-
-    name = "keras 3"
-    autograph = False
-    compile_options: Mapping[str, Any] = {"jit_compile": False}
-
-    def __init__(self) -> None:
-        import keras
-
-        if keras.backend.backend() != "tensorflow":
-            raise UsageError(
-                f"model: Keras computes with {keras.backend.backend()} here, takes TensorFlow: set KERAS_BACKEND to "
-                "tensorflow, or leave it unset"
-            )
-        self.keras = keras
-        self.optimizer_types: tuple[type, ...] = (keras.optimizers.Optimizer,)
-
-    def value(self, variable: Any) -> Any:
-        return variable.value if isinstance(variable, self.keras.Variable) else variable
-
-    def path(self, variable: Any) -> str:
-        return str(getattr(variable, "path", variable.name))
-
-    def generators(self, model: Any) -> list[Any]:
-        weights = {id(weight) for weight in model.weights}
-        return [self.value(variable) for variable in model.variables if id(variable) not in weights]
-
-    def means_over_batches(self, model: Any) -> list[Any]:
-        """The losses of several outputs. In a graph for any number of rows, Keras does not know how many there are.
-
-        ``_compile_loss`` is private. The public ``metrics`` does not distinguish these from a user's metrics.
-        """
-        return list(getattr(model._compile_loss, "metrics", []))
-
-    def build_optimizer(self, optimizer: Any, variables: list[Any]) -> None:
-        if not optimizer.built:
-            optimizer.build(variables)
-
-    def optimizer_variables(self, optimizer: Any) -> list[Any]:
-        return list(optimizer.variables)
-
-    def call(self, model: Any, x: Any, *, training: bool) -> Any:
-        """If the model's ``call`` has no parameter ``training``, it and its layers are called without it."""
-        return model(x, training=training) if _takes(model.call, "training") else model(x)
-
-    def compute_loss(self, model: Any, x: Any, y: Any, outputs: Any, weights: Any, *, training: bool) -> Any:
-        named = {"training": training} if _takes(model.compute_loss, "training") else {}
-        return model.compute_loss(x=x, y=y, y_pred=outputs, sample_weight=weights, **named)
-
-    def scale_loss(self, optimizer: Any, loss: Any) -> Any:
-        return optimizer.scale_loss(loss)
-
-    def apply(self, optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
-        optimizer.apply(gradients, variables)
-
-    def capturing_members(self, optimizer: Any, take: Callable[[list[tuple[Any, Any]]], None]) -> Mapping[str, Any]:
-        def apply(own: Any, grads: Any, trainable_variables: Any = None) -> None:
-            take(list(zip(grads, trainable_variables or own._trainable_variables, strict=True)))
-
-        return {"apply": apply}
-
-    def has_schedule(self, optimizer: Any) -> bool:
-        """``_learning_rate`` is private; ``learning_rate`` is the schedule's present value."""
-        return not isinstance(optimizer._learning_rate, self.keras.Variable)
-
-    def loss_scale(self, optimizer: Any) -> float:
-        scale = getattr(optimizer, "dynamic_scale", None)
-        if scale is None:
-            scale = getattr(optimizer, "loss_scale_factor", None)
-        return 1.0 if scale is None else float(self.value(scale))
-
-    def learning_rate(self, optimizer: Any) -> float:
-        return float(self.value(optimizer.learning_rate))
-
-    def export(self, model: Any, folder: str) -> None:
-        model.export(folder, verbose=False)
-
-
-class Keras2(KerasVersion):
-    """``tf_keras``, for scripts that are older than Keras 3."""
-
-    name = "keras 2"
-    autograph = True
-
-    def __init__(self) -> None:
-        import tf_keras
-
-        self.keras = tf_keras
-        optimizers = tf_keras.optimizers
-        self.optimizer_types: tuple[type, ...] = (optimizers.Optimizer, optimizers.legacy.Optimizer)
-
-    def path(self, variable: Any) -> str:
-        return str(variable.name).partition(":")[0]
-
-    def build_optimizer(self, optimizer: Any, variables: list[Any]) -> None:
-        if isinstance(optimizer, self.keras.optimizers.legacy.Optimizer):
-            optimizer._create_all_weights(variables)  # private: the only public way to create the slots is a step
-        elif not getattr(optimizer, "_built", False):  # private: a second build would reset its state
-            optimizer.build(variables)
-
-    def optimizer_variables(self, optimizer: Any) -> list[Any]:
-        """All variables of the optimizer, listed or not.
-
-        The learning rate, Nadam's product and the loss scale are in no list of an optimizer, so all its attributes are
-        searched. Names that begin with an underscore are private, since there is no public way to these variables.
-        """
-        listed = optimizer.variables
-        inner = inner_optimizer(optimizer)
-        scale = getattr(getattr(optimizer, "_loss_scale", None), "_weights", {})
-        holders = [vars(optimizer), vars(inner), getattr(inner, "_hyper", {}), scale]
-        found = list(listed() if callable(listed) else listed)
-        found += [value for holder in holders for value in holder.values() if isinstance(value, tf.Variable)]
-        return list({id(variable): variable for variable in found}.values())
-
-    def call(self, model: Any, x: Any, *, training: bool) -> Any:
-        """Give layers ``training`` even if the model's own ``call`` has no such parameter."""
-        return model(x, training=training)
-
-    def compute_loss(self, model: Any, x: Any, y: Any, outputs: Any, weights: Any, *, training: bool) -> Any:
-        return model.compute_loss(x, y, outputs, weights)
-
-    def scale_loss(self, optimizer: Any, loss: Any) -> Any:
-        return optimizer.get_scaled_loss(loss) if hasattr(optimizer, "get_scaled_loss") else loss
-
-    def apply(self, optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
-        if hasattr(optimizer, "get_unscaled_gradients"):
-            gradients = optimizer.get_unscaled_gradients(gradients)
-        optimizer.apply_gradients(zip(gradients, variables, strict=True))
-
-    def capturing_members(self, optimizer: Any, take: Callable[[list[tuple[Any, Any]]], None]) -> Mapping[str, Any]:
-        """An optimizer that scales the loss takes gradients of the loss that is not scaled, unlike in Keras 3."""
-        scale = optimizer.loss_scale if self.scales_loss(optimizer) else None
-
-        def apply_gradients(own: Any, grads_and_vars: Any, *more: Any, **named: Any) -> Any:
-            pairs = list(grads_and_vars)
-            if scale is not None:
-                pairs = [(g if g is None else g * tf.cast(scale, g.dtype), variable) for g, variable in pairs]
-            take(pairs)
-            return own.iterations
-
-        return {"apply_gradients": apply_gradients}
-
-    def has_schedule(self, optimizer: Any) -> bool:
-        rate = optimizer._get_hyper("learning_rate") if self._is_legacy(optimizer) else optimizer._learning_rate
-        return callable(rate) and not isinstance(rate, tf.Variable)
-
-    def set_schedule(self, optimizer: Any, schedule: Any) -> None:
-        """``_build_learning_rate`` is private; it also makes the variable that holds the schedule's present value."""
-        if self._is_legacy(optimizer):
-            optimizer.learning_rate = schedule
-        else:
-            optimizer._learning_rate = optimizer._build_learning_rate(schedule)
-
-    def loss_scale(self, optimizer: Any) -> float:
-        return float(getattr(optimizer, "loss_scale", 1.0))
-
-    def leaves_out_overflows(self, optimizer: Any) -> bool:
-        return bool(getattr(optimizer, "dynamic", False))
-
-    def learning_rate(self, optimizer: Any) -> float:
-        """The learning rate that the coming step computes, also from a schedule or in a ``legacy`` optimizer."""
-        if self._is_legacy(optimizer):
-            return float(optimizer._decayed_lr("float32"))
-        rate = optimizer._learning_rate
-        return float(rate(optimizer.iterations) if callable(rate) else rate)
-
-    def velocities(self, optimizer: Any) -> list[Any]:
-        if not self._is_legacy(optimizer):
-            return super().velocities(optimizer)
-        legacy = self.keras.optimizers.legacy
-        holds = isinstance(optimizer, legacy.SGD | legacy.RMSprop) and optimizer._momentum
-        return [slots["momentum"] for slots in optimizer._slots.values()] if holds else []
-
-    def betas(self, optimizer: Any) -> tuple[str, ...]:
-        if isinstance(optimizer, self.keras.optimizers.legacy.RMSprop):
-            return ("rho",)
-        return super().betas(optimizer)
-
-    def scaled_members(
-        self, optimizer: Any, times: Callable[[Any], Any], numbers: Mapping[str, float]
-    ) -> dict[str, Any]:
-        """Compilation is switched off: compiled steps of single variables would be kept for all classes."""
-        if self._is_legacy(optimizer):
-            return _legacy_members(times, numbers)
-        return super().scaled_members(optimizer, times, numbers) | {"jit_compile": property(lambda _: False)}
-
-    def _is_legacy(self, optimizer: Any) -> bool:
-        return isinstance(optimizer, self.keras.optimizers.legacy.Optimizer)
-
-    def finish(self, model: Any) -> None:
-        if isinstance(model.optimizer, self.keras.optimizers.Optimizer):  # ``legacy`` optimizers keep no averages
-            super().finish(model)
-
-
-def _legacy_members(times: Callable[[Any], Any], numbers: Mapping[str, float]) -> dict[str, Any]:
-    """Members for optimizers of ``legacy``, which read their numbers by a function. It returns a schedule as it is."""
-
-    def get_hyper(self: Any, name: str, dtype: Any = None) -> Any:
-        value = super(type(self), self)._get_hyper(name, dtype)
-        if name == "learning_rate" and not callable(value):
-            return times(value)
-        return value * 0 + numbers[name] if name in numbers else value
-
-    def decayed_lr(self: Any, dtype: Any) -> Any:
-        rate = super(type(self), self)._decayed_lr(dtype)
-        return times(rate) if callable(self._get_hyper("learning_rate")) else rate
-
-    epsilon = {name: number for name, number in numbers.items() if name == "epsilon"}
-    return {"_get_hyper": get_hyper, "_decayed_lr": decayed_lr, **_fixed_properties(epsilon)}
 
 
 def inner_optimizer(optimizer: Any) -> Any:
@@ -380,11 +160,16 @@ def keras_version_of(model: Any) -> KerasVersion:
     Raises:
         UsageError: Keras does not compute with TensorFlow here.
     """
-    is_keras2 = any(kind.__module__.partition(".")[0] == "tf_keras" for kind in type(model).__mro__)
-    return Keras2() if is_keras2 else Keras3()
+    if any(kind.__module__.partition(".")[0] == "tf_keras" for kind in type(model).__mro__):
+        from edt_runner.frameworks.tensorflow.keras2_version import Keras2
+
+        return Keras2()
+    from edt_runner.frameworks.tensorflow.keras3_version import Keras3
+
+    return Keras3()
 
 
-def _fixed_properties(numbers: Mapping[str, float]) -> dict[str, Any]:
+def fixed_properties(numbers: Mapping[str, float]) -> dict[str, Any]:
     """Properties with fixed values. They take precedence over an instance's own attributes."""
 
     def fixed(number: float) -> property:
@@ -393,6 +178,6 @@ def _fixed_properties(numbers: Mapping[str, float]) -> dict[str, Any]:
     return {name: fixed(number) for name, number in numbers.items()}
 
 
-def _takes(function: Any, argument: str) -> bool:
+def takes(function: Any, argument: str) -> bool:
     """Whether ``function`` has a parameter ``argument``."""
     return argument in inspect.signature(function).parameters

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from edt_runner import context
 from edt_runner.errors import UsageError
-from edt_runner.frameworks.tensorflow.keras_version import Keras3
+from edt_runner.frameworks.tensorflow.keras3_version import Keras3
 from runai import elastic
 from runai.ga.keras.optimizers import accumulates
 

@@ -36,8 +36,8 @@ class Noisy(layers.Layer):
 
 
 class Own(keras.Model):
-    def __init__(self):
-        super().__init__()
+    def __init__(self, **named):
+        super().__init__(**named)
         self.body = keras.Sequential([Noisy(), layers.Dense(8, activation="relu"), layers.BatchNormalization()])
         self.last = layers.Dense(3, dtype="float32")
         self.right = keras.metrics.SparseCategoricalAccuracy(name="right")
