@@ -112,7 +112,7 @@ def test_an_engine_that_is_killed_is_seen_on_the_jobs_page(platform: Platform, v
     end(platform, job)
 
 
-def test_a_job_is_stopped_and_removed_by_its_buttons(platform: Platform, visitor: Visitor) -> None:
+def test_a_job_is_paused_resumed_stopped_and_removed_by_its_buttons(platform: Platform, visitor: Visitor) -> None:
     page = visitor.page
     job = platform.submit(DIGITS, "--numWorker 1", "--epochs 2000")
     platform.wait(job, "RUNNING")
@@ -120,9 +120,18 @@ def test_a_job_is_stopped_and_removed_by_its_buttons(platform: Platform, visitor
     expect(visitor.row(job)).to_contain_text("Running")
     visitor.row(job).get_by_role("link", name=job).click()
     expect(page.get_by_role("heading", level=1)).to_contain_text(job)
+    state = page.get_by_role("status", name="State")
+    until(lambda: platform.job(job)["progress"].get("step"), 60, "it trains")
+    visitor.button("Pause").click()
+    expect(state).to_contain_text("Paused", timeout=60_000)
+    expect(page.get_by_text("Paused by admin", exact=True)).to_be_visible()
+    visitor.button("Resume").click()
+    expect(state).to_contain_text("Running", timeout=60_000)
     visitor.button("Stop").click()
+    expect(page.get_by_role("dialog")).to_contain_text(f"edt submit … --resume-from {job}")
     page.get_by_role("dialog").get_by_role("button", name="Stop").click()
-    expect(page.get_by_role("status", name="State")).to_contain_text("Stopped", timeout=60_000)
+    expect(state).to_contain_text("Stopped", timeout=60_000)
+    expect(page.get_by_text("Its training is kept up to step")).to_be_visible()
     visitor.button("Remove").click()
     page.get_by_role("dialog").get_by_role("button", name="Remove").click()
     page.wait_for_url(re.compile(r"/ui/jobs/?(\?.*)?$"))
