@@ -67,6 +67,7 @@ def main():
         epochs=EPOCHS,
         batch_size=BATCH,
         device_batch_size=32,
+        seed=0,
         validation=held_out,
         validation_step=validation_step,
     )
