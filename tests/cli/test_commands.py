@@ -246,6 +246,38 @@ class TestUsers:
         assert "ada" not in good(platform, "users", "ls").stdout
 
 
+class TestALongerLife:
+    def test_a_job_is_paused_resumed_and_stopped_with_a_sentence_each(self, platform):
+        job = good(platform, "submit", "long.py").stdout.strip()
+        platform.wait(job, "RUNNING")
+        assert f"`edt resume {job}` lets it go on" in good(platform, "pause", job).stdout
+        until(lambda: "PAUSED" in good(platform, "ls").stdout, 60, "it is paused")
+        assert "paused by admin" in good(platform, "get", job).stdout
+        twice = platform.cli("pause", job)
+        assert (twice.returncode, twice.stderr.strip()) == (1, f"edt: {job} is paused already, by admin")
+        assert "waits for slots" in good(platform, "resume", job).stdout
+        platform.wait(job, "RUNNING")
+        assert "it has no checkpoint yet" in good(platform, "stop", job).stdout
+        platform.wait(job, "KILLED")
+        over = platform.cli("resume", job)
+        assert over.returncode == 1 and f"{job} is over (KILLED): submit it again" in over.stderr
+
+    def test_a_training_that_is_over_goes_on_in_a_new_job(self, platform):
+        job = good(platform, "submit", "elastic.py", "-n", "2").stdout.strip()
+        platform.wait(job, "FINISHED")
+        extended = good(platform, "extend", job, "--epochs", "3").stdout.strip()
+        new = extended.split()[0]
+        assert extended == f"{new} goes on where {job} ended, with 3 epochs in all"
+        ended = platform.wait(new, "FINISHED")
+        assert (ended["epochs"], ended["resumed_from"]) == (3, job)
+        shown = good(platform, "get", new).stdout
+        assert f"{job}, its checkpoint of step" in shown and "3 in all, as edt extend asked for" in shown
+        fewer = platform.cli("extend", job, "--epochs", "2")
+        assert fewer.returncode == 1 and f"takes more than the 2 that {job} has done" in fewer.stderr
+        done = platform.cli("submit", "elastic.py", "-n", "2", "--resume-from", job, "-f")
+        assert done.returncode == 1 and "nothing is left to train: it has done" in done.stderr
+
+
 class TestMistakes:
     def test_a_wrong_password_keeps_no_login(self, platform, tmp_path):
         done = platform.cli("login", stdin="not this one\n", XDG_CONFIG_HOME=str(tmp_path))
