@@ -20,9 +20,9 @@ from typing import Any
 from edt_contract.attempt import AttemptSpec
 from edt_contract.checkpoints import Checkpoint
 from edt_contract.crash_points import CrashPoint, crash_point
-from edt_runner import environment
+from edt_runner import environment, resuming
 from edt_runner.adapter import State
-from edt_runner.checkpoints import checkpoint, resume
+from edt_runner.checkpoints import checkpoint
 from edt_runner.checkpoints.snapshot import read_state
 from edt_runner.checkpoints.user_files import sweep
 from edt_runner.comm.process_groups import GlooGroup, GlooPlane
@@ -281,7 +281,7 @@ class Driver:
             CheckpointError: the copy of the other job's checkpoint is not whole.
         """
         state = self._adapter.export_state()
-        identity = resume.identity(self._training.identity(self._spec.arguments), state)
+        identity = resuming.identity(self._training.identity(self._spec.arguments), state)
         folder = Path(self._spec.checkpoint_dir)
         found = checkpoint.newest(folder, note=self._log.note)
         if found is not None and self._spec.epochs and found.offset > self._training.schedule.length:
@@ -289,12 +289,12 @@ class Driver:
             found = checkpoint.newest(folder, most=self._training.schedule.length, note=self._log.note) or found
             checkpoint.forget_after(folder, found.offset)
         if found is not None:
-            different = resume.difference(identity, found.manifest["identity"], extended=bool(self._spec.epochs))
+            different = resuming.difference(identity, found.manifest["identity"], extended=bool(self._spec.epochs))
             if different:
                 aside = checkpoint.set_aside(folder)
                 self._log.note(f"Starting anew: {different}. The old checkpoints are in {aside}.")
                 return
-            self._take(found, resume.from_own(found, identity, self._training.schedule))
+            self._take(found, resuming.from_own(found, identity, self._training.schedule))
         elif self._spec.begin_from:
             self._begin_from_another(identity, state)
 
@@ -303,7 +303,7 @@ class Driver:
         found = checkpoint.newest(Path(self._spec.begin_dir), note=self._log.note)
         if found is None:
             raise CheckpointError(f"--resume-from {other}: the copy of its checkpoint is gone or damaged")
-        start = resume.from_another(other, found, identity, self._training.schedule, state)
+        start = resuming.from_another(other, found, identity, self._training.schedule, state)
         try:
             self._take(found, start)
         except StateMismatch as error:
@@ -314,7 +314,7 @@ class Driver:
                 "optimizer's state would be given to the wrong ones"
             )
 
-    def _take(self, found: Checkpoint, start: resume.Start) -> None:
+    def _take(self, found: Checkpoint, start: resuming.Start) -> None:
         read_state(found.state_file, self._adapter, start.meta, start.edit)
         self._history = start.history
         self._resumed_at = start.offset if start.resumed else None

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from edt_contract.checkpoints import Checkpoint
 from edt_contract.encoding import to_json_object
+from edt_runner import resuming
 from edt_runner.adapter import State
-from edt_runner.checkpoints import resume
 from edt_runner.errors import UsageError
 from edt_runner.protocol.data import ReplicaHistory
 from edt_runner.schedule import Schedule, StepKind
@@ -43,7 +43,7 @@ def identity(schedule: Schedule = SCHEDULE, begins: State | None = None, **facts
         "reduction": "exact",
         **facts,
     }
-    return resume.identity(whole, begins or state())
+    return resuming.identity(whole, begins or state())
 
 
 def checkpoint(offset: int, then: Mapping[str, Any], meta: Mapping[str, Any] | None = None, **more: Any) -> Checkpoint:
@@ -51,8 +51,8 @@ def checkpoint(offset: int, then: Mapping[str, Any], meta: Mapping[str, Any] | N
     return Checkpoint(Path("at-0"), offset, manifest)
 
 
-def begun(found: Checkpoint, now: Mapping[str, Any], schedule: Schedule = SCHEDULE, **begins: Any) -> resume.Start:
-    return resume.from_another("edt-7", found, now, schedule, state(**begins))
+def begun(found: Checkpoint, now: Mapping[str, Any], schedule: Schedule = SCHEDULE, **begins: Any) -> resuming.Start:
+    return resuming.from_another("edt-7", found, now, schedule, state(**begins))
 
 
 class TestPlaces:
@@ -70,7 +70,7 @@ class TestPlaces:
         before = Schedule(60, 20, micro_batches, 3, epochs, freq, follows_engines=follows)
         after = Schedule(60, 25, micro_batches, 3, 6, other, follows_engines=follows)
         offset = min(offset, before.length)
-        moved = resume.moved(before, offset, after)
+        moved = resuming.moved(before, offset, after)
         if offset == before.length:
             assert moved == after.offset_of(epochs)
             return
@@ -84,7 +84,7 @@ class TestPlaces:
 
     def test_with_other_epochs_alone_every_offset_stays(self) -> None:
         longer = Schedule(60, 20, 2, 3, 9)
-        assert [resume.moved(SCHEDULE, offset, longer) for offset in range(SCHEDULE.length + 1)] == list(
+        assert [resuming.moved(SCHEDULE, offset, longer) for offset in range(SCHEDULE.length + 1)] == list(
             range(SCHEDULE.length + 1)
         )
 
@@ -170,7 +170,7 @@ class TestSettings:
             return State({"groups": [{}], "plain": {}}, tensors, {"optimizer.1": "adam/learning_rate"})
 
         found = checkpoint(4, identity(begins=begins(0.25)), begins(0.125).meta)
-        start = resume.from_another("edt-7", found, identity(begins=begins(0.5)), SCHEDULE, begins(0.5))
+        start = resuming.from_another("edt-7", found, identity(begins=begins(0.5)), SCHEDULE, begins(0.5))
         stored = {"group.0.lr": torch.tensor(0.125), "optimizer.1": torch.tensor(0.125), "optimizer.0": torch.tensor(9)}
         assert {name: float(tensor) for name, tensor in start.edit(stored).items()} == {
             "group.0.lr": 0.5,
@@ -190,7 +190,7 @@ class TestSettings:
         assert start.meta["companions"] == scheduler(0.5, 3)["companions"]
 
     def test_a_checkpoint_of_an_earlier_release_keeps_its_own(self) -> None:
-        then = {name: value for name, value in identity().items() if name != resume.SETTINGS}
+        then = {name: value for name, value in identity().items() if name != resuming.SETTINGS}
         start = begun(checkpoint(4, then), identity(begins=state(0.5)), lr=0.5)
         assert start.meta["groups"][0]["lr"] == 0.01
 
@@ -198,20 +198,20 @@ class TestSettings:
 class TestOwnCheckpoints:
     def test_another_number_of_epochs_is_another_training_unless_the_job_was_given_it(self) -> None:
         then, now = identity(), identity(Schedule(60, 20, 2, 3, 9))
-        assert "epochs was 4, is 9" in resume.difference(now, then, extended=False)
-        assert resume.difference(now, then, extended=True) == ""
+        assert "epochs was 4, is 9" in resuming.difference(now, then, extended=False)
+        assert resuming.difference(now, then, extended=True) == ""
 
     def test_fewer_epochs_than_it_has_done_is_an_error(self) -> None:
         shorter = Schedule(60, 20, 2, 3, 1)
         with pytest.raises(UsageError, match="got 1 epochs in all, takes more: the training has done 12 steps"):
-            resume.from_own(checkpoint(16, identity()), identity(shorter), shorter)
+            resuming.from_own(checkpoint(16, identity()), identity(shorter), shorter)
 
     def test_a_callback_that_had_stopped_it_does_not_stop_it_when_it_was_given_more_epochs(self) -> None:
         meta = {**state().meta, "callbacks": {"records": [], "stopped": True}}
         longer = Schedule(60, 20, 2, 3, 9)
-        assert resume.from_own(checkpoint(14, identity(), meta), identity(longer), longer).meta["callbacks"] == {
+        assert resuming.from_own(checkpoint(14, identity(), meta), identity(longer), longer).meta["callbacks"] == {
             "records": [],
             "stopped": False,
             "asked": False,
         }
-        assert resume.from_own(checkpoint(14, identity(), meta), identity(), SCHEDULE).meta["callbacks"]["stopped"]
+        assert resuming.from_own(checkpoint(14, identity(), meta), identity(), SCHEDULE).meta["callbacks"]["stopped"]

@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 from edt_contract.durable import reason
 from edt_contract.encoding import to_json_object
 from edt_contract.reports import ExitKind
-from edt_runner import environment
+from edt_runner import environment, resuming
 from edt_runner.adapter import State
-from edt_runner.checkpoints import checkpoint, resume
+from edt_runner.checkpoints import checkpoint
 from edt_runner.checkpoints.snapshot import HostCopy, Snapshots, read_state, write_state
 from edt_runner.checkpoints.user_files import PLACE, UserFiles
 from edt_runner.comm.process_groups import GlooPlane
@@ -166,7 +166,7 @@ def _snapshots(
     training: Training, adapter: EngineAdapter, role: Context, link: EngineLink, computing: Mapping[str, Any]
 ) -> Snapshots:
     """Make the object that writes the recovery checkpoints of this training."""
-    identity = resume.identity(training.identity(role.spec.arguments), adapter.export_state())
+    identity = resuming.identity(training.identity(role.spec.arguments), adapter.export_state())
 
     def write(offset: int, metric_sums: Mapping[str, Any], state: State) -> None:
         manifest = {
