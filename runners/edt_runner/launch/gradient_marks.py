@@ -2,7 +2,8 @@
 
 Such a change would act on the gradients of one micro-batch. Only a linear change would be right then, and this cannot
 be seen from outside. So every change is found. In-place operations of torch count up a tensor's version, which costs
-nothing to look at. Those that go through ``.data`` or NumPy do not, so the norm of each gradient is compared, too.
+nothing to look at. Those that go through ``.data`` or NumPy do not, so the norm of each gradient is compared, too. This
+reads the gradients twice, so it is done for the first micro-batches of a process, and for some of the others.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd import Variable
+
+_FIRST, _EACH = 16, 16
+"""Norms are compared in so many micro-batches at first, and then in each of so many."""
 
 
 class GradientMarks:
@@ -32,6 +36,7 @@ class GradientMarks:
         self.active = False
         """Whether gradients are marked; they are while the body of a loop runs."""
         self._hooks: list[Any] = []
+        self._begun = 0
 
     def begin(self) -> None:
         """Forget all marks, and begin to mark. Called before the body runs."""
@@ -41,6 +46,7 @@ class GradientMarks:
                 self._hooks.append(each.register_hook(functools.partial(self._comes, index)))
                 self._hooks.append(each.register_post_accumulate_grad_hook(functools.partial(self._accumulated, index)))
         self.active = True
+        self._begun += 1
         self._versions.clear()
         self._norms.clear()
         self._queued = self._spoiled = False
@@ -92,7 +98,7 @@ class GradientMarks:
         if not self.active or gradient is None:
             return
         self._versions[index] = gradient, gradient._version
-        if not self._queued:
+        if not self._queued and (self._begun <= _FIRST or self._begun % _EACH == 0):
             self._queued = True
             engine: Any = Variable._execution_engine  # torch has no public way to run code at a backward pass's end
             engine.queue_callback(self._end)

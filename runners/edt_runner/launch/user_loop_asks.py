@@ -30,9 +30,10 @@ from edt_runner.frameworks.flat import squared_norm
 
 MOST_CLIPS = 4
 """The most calls of ``clip_grad_norm_`` and ``clip_grad_value_`` for one batch."""
+MOST_MOVES = 255
+"""The most that a scheduler or an average moves for one batch."""
 _LIMIT_BYTES = 8
 _CLIP_NUMBERS = 1 + _LIMIT_BYTES
-_MOST_MOVES = 255
 _EPSILON = 1e-6
 """Added to a norm before it is divided by, as in ``torch.nn.utils.clip_grad_norm_``."""
 
@@ -171,7 +172,7 @@ class AskNumbers:
         return [
             *(int(index in asks.optimizers) for index in range(optimizers)),
             *[int(asks.scaled)] * scaled,
-            *(min(moves.get(index, 0), _MOST_MOVES) for index in range(objects)),
+            *(moves.get(index, 0) for index in range(objects)),
             *masks,
             *clips,
             *[0] * (self._sizes[-1] - len(clips)),

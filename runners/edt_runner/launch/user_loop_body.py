@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from edt_runner.errors import UsageError
-from edt_runner.launch.user_loop_asks import MOST_CLIPS, Asks, Clip, ClipKind
+from edt_runner.launch.user_loop_asks import MOST_CLIPS, MOST_MOVES, Asks, Clip, ClipKind
 
 
 class LoopModel(Protocol):
@@ -156,9 +156,18 @@ class BodyRun:
 
     # ── what else the body does ───────────────────────────────────────────────────────────────────────────────
     def move(self, moved: Any) -> None:
-        """Note that a scheduler or an average is to move with this step."""
+        """Note that a scheduler or an average is to move with this step.
+
+        Raises:
+            UsageError: it is to move too often.
+        """
         number = self._model.number_of_moved(moved)
         self._moves[number] = self._moves.get(number, 0) + 1
+        if self._moves[number] > MOST_MOVES:
+            raise UsageError(
+                f"{self.name}: {type(moved).__name__} moved more than {MOST_MOVES} times for one batch, takes at most "
+                "so many"
+            )
 
     def note_loss(self, loss: Any) -> None:
         """Note a loss whose gradients are computed."""
