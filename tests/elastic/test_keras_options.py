@@ -39,3 +39,17 @@ def test_each_option_is_part_of_the_result(undisturbed: Callable[..., str]) -> N
     whole = undisturbed("asked")
     for name in ("lr_scheduler", "clip_grad_norm", "clip_grad_value", "callback"):
         assert undisturbed("asked", "--without", name) != whole, name
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("limit", ["clipnorm", "global_clipnorm", "clipvalue"])
+def test_the_optimizers_own_limits_act_on_the_gradient_of_all_engines(
+    attempt: Attempt, undisturbed: Callable[..., str], limit: str
+) -> None:
+    """Two engines and four, from the first step."""
+    digests = {undisturbed("asked", "--limit", limit)}
+    for engines in (2, 4):
+        with attempt("asked", "--limit", limit, folder=f"by-{engines}") as training:
+            training.settle(range(1, engines + 1))
+            digests.add(training.finish()["digest"])
+    assert len(digests) == 1

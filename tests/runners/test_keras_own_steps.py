@@ -254,3 +254,15 @@ def test_what_engines_cannot_compute_together_is_refused_with_what_to_write(rest
             Own([keras.Input((4,)), keras.layers.Dense(1)]), "mse", keras.optimizers.SGD(0.1), [], rows(2, 1)
         )
         adapter.warm_up(rows(2, 1))
+
+
+def test_a_compile_that_takes_other_arguments_is_refused_with_what_to_give(keras: Any) -> None:
+    class Two(keras.Sequential):  # type: ignore[name-defined,misc]
+        def compile(self, first: Any, second: Any) -> None:
+            super().compile()
+
+        def train_step(self, data: Any) -> Any:
+            return {}
+
+    with pytest.raises(UsageError, match="model: Two has a compile of its own.*takes one with Keras's arguments"):
+        trainable(Two([keras.Input((4,)), keras.layers.Dense(1)]), "sgd", None, Asked(None))

@@ -52,7 +52,7 @@ def read(dataset: Any, floats: str, where: str, input_rank: int | None) -> Read:
         dataset: the ``tf.data.Dataset``.
         floats: type of Python's own floats, Keras's ``floatx``.
         where: the data set's name in errors and notes.
-        input_rank: number of dimensions of a batch of the model's first input; None: not known.
+        input_rank: number of dimensions of a batch of each of the model's inputs; None: not known.
 
     Raises:
         UsageError: the data set has no end, no known end, or too many bytes; or its elements may be both samples and

@@ -61,8 +61,8 @@ class KerasTrainable:
         return [[role, variable.dtype.name, variable.shape.as_list()] for role, variable in named]
 
     def samples(self, train: Any, test: Any, seed: int, collate: Collate | None) -> Samples:
-        ranks = [len(each.shape) for each in tf.nest.flatten(getattr(self.model, "inputs", None) or [])]
-        return TensorFlowSamples(train, test, seed, collate, input_rank=ranks[0] if ranks else None)
+        ranks = {len(each.shape) for each in tf.nest.flatten(getattr(self.model, "inputs", None) or [])}
+        return TensorFlowSamples(train, test, seed, collate, input_rank=ranks.pop() if len(ranks) == 1 else None)
 
     def adapter(self, samples: Samples, *, on_device: bool, options: StepOptions = _PLAIN) -> TensorFlowAdapter:
         """Wrap the model. The model is where TensorFlow has put it: on the GPU, if this process sees one."""
@@ -117,7 +117,7 @@ class TensorFlowSamples(Samples):
         train, test: data sets in one of the forms that this module takes; test may be None.
         seed: the training's seed.
         collate: list of samples -> batch; None: arrays are stacked leaf by leaf.
-        input_rank: number of dimensions of a batch of the model's (first) input; None: not known yet.
+        input_rank: number of dimensions of a batch of each of the model's inputs; None: not known.
 
     Raises:
         UsageError: samples cannot be loaded from a data set.

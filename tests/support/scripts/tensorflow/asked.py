@@ -13,6 +13,7 @@ from support.gate import Gate
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--without", default="")
+parser.add_argument("--limit", choices=["clipnorm", "global_clipnorm", "clipvalue"], help="the optimizer's own, alone")
 options = parser.parse_args()
 keras.mixed_precision.set_global_policy("mixed_float16")
 
@@ -83,13 +84,13 @@ generator = np.random.default_rng(1)
 inputs, targets = generator.standard_normal((84, 6), np.float32), generator.integers(0, 3, 84)
 held_out = tf.data.Dataset.from_tensor_slices((inputs[:20], targets[:20])).batch(7)
 scaled = keras.mixed_precision.LossScaleOptimizer(
-    keras.optimizers.Adam(0.01), initial_scale=2.0**20, dynamic_growth_steps=4
+    keras.optimizers.Adam(0.01, **({options.limit: 0.1} if options.limit else {})),
+    initial_scale=2.0**20,
+    dynamic_growth_steps=4,
 )
-asked = {
-    "lr_scheduler": keras.optimizers.schedules.CosineDecay(0.05, 30),
-    "clip_grad_norm": 0.5,
-    "clip_grad_value": 0.2,
-}
+asked = {"lr_scheduler": keras.optimizers.schedules.CosineDecay(0.05, 30)}
+if not options.limit:
+    asked |= {"clip_grad_norm": 0.5, "clip_grad_value": 0.2}
 asked.pop(options.without, None)
 FabricModel(
     Own(),
