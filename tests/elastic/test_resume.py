@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -195,6 +196,23 @@ def test_hooks_of_a_training_that_is_gone_on_from_run_as_if_it_had_not_ended(
         training.settle([1, 2])
         assert training.finish()["digest"] == undisturbed("hooked", "--epochs", 4)
         assert "hook begin 2" in "".join(path.read_text() for path in training.log_dir.glob("engine-*.out"))
+
+
+@pytest.mark.extended  # its parts: the first of these, and test_wishes
+def test_a_schedule_an_average_a_scaler_and_two_optimizers_go_on_with_another_job(
+    attempt: Attempt, undisturbed: Undisturbed
+) -> None:
+    wishes = ("wishes", "dense", "--with", "schedule,ema,clip,fp16,two")
+    with attempt(*wishes) as first:
+        begin = left_in_mid_epoch(first)
+    with attempt(*wishes, "--epochs", 3, **begin) as training:
+        training.settle([1, 2])
+        assert training.finish()["digest"] == undisturbed(*wishes, "--epochs", 3)
+    begin = {**begin, "folder": "third", "begin_dir": training.spec.checkpoint_dir}
+    with attempt(*wishes, "--epochs", 4, "--lr", 5e-3, **begin) as training:
+        training.settle([1])
+        assert training.finish()["kind"] == "finished"
+        assert "max_lr of group 0 0.05 → 0.025" in (training.log_dir / "driver.err").read_text()
 
 
 def test_checkpoints_of_another_training_are_set_aside(attempt: Attempt) -> None:
