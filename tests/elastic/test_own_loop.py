@@ -219,6 +219,28 @@ def test_what_is_at_its_natural_place_has_the_same_bits_over_a_join_a_leave_and_
         assert 0 < int(last.split()[0]) < 2 * 9 and "val_accuracy" in after
 
 
+@pytest.mark.parametrize(
+    "trouble, engines, error",
+    [
+        ("noise", [1], "the gradients were changed between backward() and optimizer.step()"),
+        pytest.param("leader", [1, 2], "did not take the same steps for all micro-batches", marks=pytest.mark.extended),
+    ],
+)
+def test_what_would_act_on_one_micro_batch_alone_ends_the_job_with_what_to_write(
+    nursery: Nursery, tmp_path: Path, trouble: str, engines: list[int], error: str
+) -> None:
+    with natural(tmp_path, nursery, "--trouble", trouble) as training:
+        training.hold(engines)
+        training.await_ready(engines)
+        training.gate.until(training.over, sparing=True)
+        end = training.finish()
+        shown = (training.log_dir / "driver.err").read_text()
+    assert end["kind"] == "script-error"
+    assert end["message"].startswith("UsageError: openedt.loader(): ") and error in end["message"]
+    assert shown.count("Traceback") == 1 and "natural_loop.py" in shown
+    assert not (tmp_path / "after").exists()
+
+
 @pytest.mark.extended
 def test_all_leave_and_the_next_attempt_has_the_scale_the_schedules_and_the_average(
     nursery: Nursery, tmp_path: Path

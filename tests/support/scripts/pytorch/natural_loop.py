@@ -28,6 +28,7 @@ from support.gate import Gate
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--with", dest="wishes", default="", type=lambda text: set(filter(None, text.split(","))))
+parser.add_argument("--trouble", choices=["noise", "leader"], help="add noise to gradients; let one engine do more")
 parser.add_argument("--samples", type=int, default=149)
 parser.add_argument("--epochs", type=int, default=2)
 options = parser.parse_args()
@@ -114,6 +115,11 @@ for batch in loader:
             scaler.unscale_(optimizer)
         clip_grad_norm_(model.parameters(), 1.0)
         clip_grad_value_(model.head.parameters(), 0.1)
+    if options.trouble == "noise" and loader.step == 3:
+        for parameter in model.parameters():
+            parameter.grad.add_(torch.randn_like(parameter))
+    if options.trouble == "leader" and loader.leads:
+        by_step.step()
     for optimizer in optimizers:
         scaler.step(optimizer)
     scaler.update()
