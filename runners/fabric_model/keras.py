@@ -9,8 +9,8 @@ from edt_runner.errors import UsageError
 from edt_runner.frameworks.computing import Asked
 from edt_runner.frameworks.tensorflow.keras_version import KerasVersion, keras_version_of
 from edt_runner.frameworks.tensorflow.own_steps import overrides
-from edt_runner.frameworks.tensorflow.trainable import KerasTrainable
-from fabric_model.arguments import usage
+from edt_runner.frameworks.tensorflow.trainable import KerasTrainable, weight_of
+from fabric_model.arguments import check_callable, usage
 
 _OWN_LOOPS = ("make_train_function", "make_test_function")
 _INSTEAD = {
@@ -18,9 +18,6 @@ _INSTEAD = {
     "validation_step": "a model whose class has a test_step",
     "fn_step_train": "a model whose class has a train_step",
     "fn_test": "a model whose class has a test_step",
-    "token_count": "sample weights that are 0 where there is no token, as the third part of (x, y, sample_weight)",
-    "loss_reduction": "'sample': give a loss of keras.losses with reduction='sum' for a sum over samples; for tokens, "
-    "sample weights that are 0 where there is no token, as the third part of (x, y, sample_weight)",
 }
 """Arguments of PyTorch's side, and what a Keras user gives instead."""
 _MEANS = ("sum_over_batch_size", "auto", "mean", "mean_with_sample_weight")
@@ -42,8 +39,7 @@ def trainable(model: Any, optimizer: Any, keras_custom_objects: Any, asked: Aske
     if loss_function is not None or not overrides(keras, model, "train_step"):
         check_losses(keras, loss_function)
     sums = _are_sums(loss_function)
-    if asked.loss_reduction == "sum" and not sums:
-        raise usage("loss_reduction", "sum", _INSTEAD["loss_reduction"])
+    _check_reduction(asked, sums=sums)
     chosen = optimizer_of(keras, optimizer)
     check_metrics(keras, metrics)
     if metrics is None:
@@ -57,22 +53,41 @@ def trainable(model: Any, optimizer: Any, keras_custom_objects: Any, asked: Aske
             f"model: {type(model).__name__} has a compile of its own ({error}), takes one with Keras's arguments; give "
             "the loss and the optimizer to FabricModel"
         ) from error
-    return KerasTrainable(keras, model, has_loss=loss_function is not None, sums=sums)
+    tokens = (asked.token_count or weight_of) if asked.loss_reduction == "token" else None
+    return KerasTrainable(keras, model, has_loss=loss_function is not None, sums=sums, tokens=tokens)
 
 
 def _check_beyond_plain(asked: Asked) -> None:
-    """Refuse arguments of PyTorch's side. ``loss_reduction`` may say what the loss object says itself.
+    """Refuse functions of PyTorch's side.
 
     Raises:
         UsageError: there is one.
     """
     for name in asked.beyond_plain():
-        if name == "loss_reduction" and asked.loss_reduction == "sum":
-            continue
-        given = getattr(asked, name)
-        if name == "loss_reduction":
-            raise usage(name, given, _INSTEAD[name])
-        raise UsageError(f"{name}: got a value, takes None with a keras.Model; give {_INSTEAD[name]}")
+        if name in _INSTEAD:
+            raise UsageError(f"{name}: got a value, takes None with a keras.Model; give {_INSTEAD[name]}")
+
+
+def _check_reduction(asked: Asked, *, sums: bool) -> None:
+    """Check ``loss_reduction`` against the losses.
+
+    Raises:
+        UsageError: it needs losses that are sums, and they are not; or a number of tokens is given without need.
+    """
+    reduction = asked.loss_reduction
+    if reduction not in ("sample", "token", "sum"):
+        raise usage("loss_reduction", reduction, "'sample', 'token' or 'sum'")
+    if reduction != "sample" and not sums:
+        what = "the sum over its tokens, which sample weights may mask" if reduction == "token" else "a sum"
+        raise usage(
+            "loss_reduction",
+            reduction,
+            f"'sample', or with it a loss of keras.losses with reduction='sum': the loss of a micro-batch is {what}",
+        )
+    if asked.token_count is not None:
+        check_callable("token_count", asked.token_count)
+        if reduction != "token":
+            raise UsageError(f"token_count: got a value, takes None with loss_reduction={reduction!r}")
 
 
 def _are_sums(losses: Any) -> bool:

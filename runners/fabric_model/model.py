@@ -77,14 +77,16 @@ class FabricModel:
             micro-batch.
         validation_step: PyTorch: the same for a micro-batch of the test set, in evaluation mode and without gradients.
             None: ``training_step``, if there is one.
-        loss_reduction: PyTorch: what the loss of a micro-batch is. "sample": the mean over its samples. "token": the
+        loss_reduction: what the loss of a micro-batch is. "sample": the mean over its samples. "token": the
             mean over its tokens, of which samples may have different numbers; ``token_count`` says how many. "sum":
             the sum over its samples. A step's gradient is then, with n_i samples or tokens in micro-batch i and its
             gradient g_i: sum(n_i g_i) / sum(n_i) for the first two, sum(g_i) for the last. So it is the gradient of
-            the whole batch, and the number of engines changes nothing. With Keras, the loss object's reduction says it.
-        token_count: PyTorch: a function batch -> number of tokens that the mean of a micro-batch's loss is over. None:
+            the whole batch, and the number of engines changes nothing. Keras: "token" and "sum" take losses with
+            ``reduction="sum"``; with "token" the sum over the step is divided by the sum of its sample weights, which
+            are 0 where there is no token.
+        token_count: a function batch -> number of tokens that the mean of a micro-batch's loss is over. None: PyTorch:
             the targets that are not -100; for a causal language model of ``transformers``, of all but each row's
-            first, because it shifts them.
+            first, because it shifts them. Keras: the sum of the sample weights, or else the number of targets.
         scaleup_function: accepted and never called, since the scheduler decides how many engines there are; the job's
             log says so.
 

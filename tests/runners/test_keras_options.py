@@ -17,6 +17,7 @@ from edt_runner.errors import NotFinite, UsageError
 from edt_runner.frameworks.computing import Asked
 from edt_runner.frameworks.finite import judging
 from edt_runner.frameworks.options import StepOptions
+from edt_runner.frameworks.tensorflow.adapter import TensorFlowAdapter
 from edt_runner.schedule import StepKind
 from fabric_model.keras import trainable
 from support.sides import adapter_of, carry, step
@@ -215,6 +216,40 @@ def test_a_loss_that_is_a_sum_gives_the_gradient_of_the_sum_over_the_whole_step(
     assert values["loss"] == pytest.approx(total / 6, rel=1e-4)  # a sample's
 
 
+def test_a_loss_may_be_the_mean_over_the_tokens_of_the_whole_step(keras: Any) -> None:
+    """Sample weights say which places of a text have a token; a short micro-batch weighs less."""
+
+    def text_net() -> Any:
+        keras.utils.set_random_seed(0)
+        inputs = keras.Input((6,), dtype="int32")
+        return keras.Model(inputs, keras.layers.Dense(5)(keras.layers.Embedding(9, 4)(inputs)))
+
+    def text(seed: int, *lengths: int) -> Any:
+        generator = np.random.default_rng(seed)
+        words, targets = generator.integers(0, 9, (2, 6)), generator.integers(0, 5, (2, 6))
+        return words, targets, np.greater.outer(lengths, range(6)).astype(np.float32)
+
+    parts = [text(1, 6, 1), text(2, 2, 1), text(3, 5, 5)]
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+    chosen = trainable(text_net(), keras.optimizers.SGD(0.5), None, Asked(loss, [], loss_reduction="token"))
+    adapter = TensorFlowAdapter(chosen.keras, chosen.model, parts[0], sums=True, tokens=chosen.tokens)
+    vectors = []
+    for part in parts:
+        vectors.append(torch.empty(adapter.size(StepKind.TRAIN)))
+        adapter.micro_batch(part, 2, 6, 0, vectors[-1])
+    reduced = torch.stack(vectors).sum(dim=0)
+    adapter.apply(reduced)
+
+    plain, whole = text_net(), tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+    plain.compile(optimizer=keras.optimizers.SGD(0.5 / 20), loss=loss)  # 20 tokens in all
+    total = float(np.asarray(plain.train_on_batch(*whole)).reshape(-1)[0])
+    for weight, its in zip(adapter.model.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(weight, its, atol=1e-5)
+    sums = adapter.sums(StepKind.TRAIN, reduced)
+    assert sums[-1] == 20
+    assert adapter.values(sums) == pytest.approx({"loss": total / 20}, rel=1e-4)
+
+
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────────────────────
 WRONG: list[tuple[Callable[[Any], dict[str, Any]], str]] = [
     (
@@ -262,8 +297,9 @@ def test_what_contradicts_is_refused_with_what_to_write(keras: Any, wrong: Any, 
     ("loss", "asked", "words"),
     [
         ({"reduction": None}, {}, "loss_function: got a loss with reduction=.*, takes 'sum_over_batch_size' or 'sum'"),
-        ({}, {"loss_reduction": "token"}, "loss_reduction: got 'token', takes 'sample'.*sample weights that are 0"),
-        ({}, {"loss_reduction": "sum"}, "loss_reduction: got 'sum', takes 'sample'.*reduction='sum'"),
+        ({}, {"loss_reduction": "token"}, "loss_reduction: got 'token', takes 'sample', or .*reduction='sum'.*mask"),
+        ({}, {"loss_reduction": "sum"}, "loss_reduction: got 'sum', takes 'sample', or with it .*reduction='sum'"),
+        ({"reduction": "sum"}, {"token_count": len}, "token_count: got a value, takes None with loss_reduction"),
         ({}, {"training_step": print}, "training_step: got a value, takes None.*a train_step"),
     ],
 )

@@ -1,14 +1,15 @@
 """TensorFlow behind the engine's flat vectors.
 
 Vectors have the layout of ``frameworks.flat``, without the section ``present``: which parameters have gradients is
-known when the model is traced. The section ``sums`` is [samples, loss x samples, metrics ...] (``metrics``).
+known when the model is traced. The section ``sums`` is [samples, loss x samples, metrics ...] (``metrics``), and at its
+end the number of tokens, if a loss is a mean over these.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,8 @@ class TensorFlowAdapter(FlatAdapter):
         by_rows: units of the data are whole batches, which may have different numbers of rows, so that rows are
             counted instead of units.
         sums: the loss of a micro-batch is a sum over its samples. Gradients are then added up, not averaged.
+        tokens: a function batch -> number of its tokens. The sum of a step's gradients is divided by the step's tokens.
+            None: it is not divided. Only with ``sums``.
         validates: there is a test set.
         options: what the user asks of passes and steps.
 
@@ -73,11 +76,13 @@ class TensorFlowAdapter(FlatAdapter):
         *,
         by_rows: bool = False,
         sums: bool = False,
+        tokens: Callable[[Any], float] | None = None,
         validates: bool = True,
         options: StepOptions = _PLAIN,
     ) -> None:
         super().__init__()
         self._keras, self.model, self._by_rows, self._sums, self._options = keras, model, by_rows, sums, options
+        self._tokens = tokens
         self._float_type = keras.keras.backend.floatx()
         self._probe = as_tensors(probe, self._float_type)
         self._own = OwnSteps(keras, model)
@@ -94,7 +99,7 @@ class TensorFlowAdapter(FlatAdapter):
         """Dtype of flat vectors, local and reduced."""
         self._type = tf.as_dtype(type_name(self.dtype))
         self._metrics = Metrics(keras, model, self._variables, self._own, self._type)
-        self.width = 2 + self._metrics.width
+        self.width = 2 + self._metrics.width + (tokens is not None)
         self._rescaling = Rescaling(keras, model.optimizer)
         self.optimizer_name = type(model.optimizer).__qualname__
         self._passes = Passes(keras, model, self._variables, self._own, self._type, jit=options.compile, sums=sums)
@@ -119,10 +124,10 @@ class TensorFlowAdapter(FlatAdapter):
         )
 
     def loss(self, sums: Sequence[float]) -> float:
-        return sums[1] / (sums[0] or 1.0)
+        return sums[1] / ((sums[0] if self._tokens is None else sums[-1]) or 1.0)
 
     def values(self, sums: Sequence[float]) -> dict[str, float]:
-        return {"loss": self.loss(sums), **self._metrics.values(sums[2:])}
+        return {"loss": self.loss(sums), **self._metrics.values(sums[2 : 2 + self._metrics.width])}
 
     # ── computing ─────────────────────────────────────────────────────────────────────────────────────────────
     def warm_up(self, batch: Any) -> None:
@@ -164,7 +169,7 @@ class TensorFlowAdapter(FlatAdapter):
         share, count = self._weights(rows, count, total)
         gradients, tail = self._run(chosen, rows, share, count, seed)
         crash_point(CrashPoint.ENGINE_BACKWARD, at=context.page.offset, who=context.page.engine)
-        local[self.gradient_size :].copy_(to_torch(tail))
+        self._write_tail(local[self.gradient_size :], tail, batch)
         flat = self.layout.sections(local)
         present = iter(gradients)
         parts, factor = torch.split(flat.gradients, self.layout.gradients), 1.0 if self._sums else share
@@ -180,7 +185,14 @@ class TensorFlowAdapter(FlatAdapter):
         seed_python(seed)
         rows = as_tensors(batch, self._float_type)
         _, tail = self._run(self._evaluation.of(rows), rows, 1.0, self._weights(rows, count, count)[1], seed)
-        local.copy_(to_torch(tail))
+        self._write_tail(local, tail, batch)
+
+    def _write_tail(self, place: Tensor, tail: Any, batch: Any) -> None:
+        """Write what a pass returns beside gradients, and the number of tokens behind it."""
+        if self._tokens is not None:
+            place[-1] = self._tokens(batch)
+            place = place[:-1]
+        place.copy_(to_torch(tail))
 
     def apply(self, reduced: Tensor) -> bool:
         commit = self._committing.get(self._rescaling.averages) or self._trace_commit()
@@ -238,6 +250,8 @@ class TensorFlowAdapter(FlatAdapter):
         if self._by_rows:
             rows = tf.maximum(sums[0], 1.0)
             gradients, floats = gradients if self._sums else gradients / rows, floats / rows
+        if self._tokens is not None:
+            gradients = tf.math.divide_no_nan(gradients, sums[-1])
         if self._options.clip_grad_norm is not None:
             gradients = gradients * factor
         if self._options.clip_grad_value is not None:
@@ -276,6 +290,8 @@ class TensorFlowAdapter(FlatAdapter):
         return all(bool(tf.reduce_all(tf.math.is_finite(each))) for each in self._variables.trainable)
 
     def gradient_weight(self, sums: Sequence[float]) -> float | None:
+        if self._tokens is not None:
+            return sums[-1]
         return sums[0] if self._by_rows and not self._sums else None
 
     def rescaled(self, scaling: Scaling) -> AbstractContextManager[Sequence[float]]:

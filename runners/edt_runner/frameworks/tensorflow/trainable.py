@@ -11,7 +11,7 @@ A data set is one of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NoReturn
 
@@ -46,6 +46,8 @@ class KerasTrainable:
     """Whether the model was compiled with a loss. Without one, it has a train_step of its own."""
     sums: bool = False
     """Whether the loss of a micro-batch is a sum over its samples, and not a mean."""
+    tokens: Callable[[Any], float] | None = None
+    """A function batch -> number of tokens, if the loss of a step is the mean over them."""
     framework: ClassVar[Framework] = FRAMEWORK
 
     @property
@@ -78,6 +80,7 @@ class KerasTrainable:
             probe,
             by_rows=nested.lengths_of(probe)[0] > 2,  # units are whole batches
             sums=self.sums,
+            tokens=self.tokens,
             validates=bool(samples.test_units),
             options=options,
         )
@@ -98,6 +101,14 @@ class KerasTrainable:
 
     def finish(self) -> None:
         self.keras.finish(self.model)
+
+
+def weight_of(batch: Nested) -> float:
+    """The sum of a batch's sample weights. Without these, the number of numbers in its (first) targets."""
+    _, *rest = batch
+    if len(rest) == 2:
+        return float(sum(np.sum(leaf, dtype=np.float64) for leaf in tf.nest.flatten(rest[1])))
+    return float(np.size(tf.nest.flatten(rest[0])[0]))
 
 
 def _layers(model: Any) -> Iterator[Any]:
