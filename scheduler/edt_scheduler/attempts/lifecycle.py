@@ -46,7 +46,7 @@ _BY_ITSELF = frozenset({ExitKind.LEFT, ExitKind.PULL_FAILED})
 """Ends after which a job starts again, and which are no losses if the platform has asked for them."""
 _NOT_ELASTIC = (
     "it used one slot, though it may have more: its script trained in a loop of its own. "
-    "FabricModel.train or runai.elastic make a training elastic"
+    "FabricModel.train or openedt.loader make a training elastic"
 )
 
 
