@@ -179,7 +179,7 @@ def test_a_dead_driver_leaves_no_engine(tmp_path: Path, gate: GateKeeper) -> Non
 def test_an_exception_in_the_model_is_shown_once(tmp_path: Path, gate: GateKeeper) -> None:
     gate.open()
     main = tmp_path / "main.py"
-    main.write_text((SCRIPTS / "conv.py").read_text().replace("nn.Linear(96, 5)", "nn.Linear(97, 5)"))
+    main.write_text((SCRIPTS / "conv.py").read_text().replace("nn.Linear(96, ", "nn.Linear(97, "))
     environ = {**os.environ, "PYTHONPATH": f"{TESTS}:{RUNNERS}", "EDT_CPU_SLOTS": "2", "EDT_DEVICES": "cpu"}
     done = subprocess.run(
         [sys.executable, str(main)], cwd=tmp_path, env=environ, text=True, capture_output=True, timeout=60, check=False
