@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't
 """Keras 3's own, as it reads the rate."""
 
 
-@pytest.fixture(params=["keras", "tf_keras"])
+@pytest.fixture(params=["keras", pytest.param("tf_keras", marks=pytest.mark.extended)])
 def keras(request: pytest.FixtureRequest) -> Any:
     return pytest.importorskip(request.param)
 

@@ -19,7 +19,7 @@ from support.sides import adapter_of, step
 tf: Any = pytest.importorskip("tensorflow")
 
 
-@pytest.fixture(params=["keras", "tf_keras"])
+@pytest.fixture(params=["keras", pytest.param("tf_keras", marks=pytest.mark.extended)])
 def keras(request: pytest.FixtureRequest) -> Any:
     return pytest.importorskip(request.param)
 
