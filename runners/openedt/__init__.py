@@ -7,9 +7,9 @@ The loop goes on while engines join, leave or crash, and its result has the same
 describes it. ``FabricModel``, ``Callback`` and ``LoggerCallback`` are those of ``fabric_model`` and ``callbacks``, for
 a training whose loop the platform runs.
 
-Every process of a job must see the same data. In a process without a platform, the import therefore seeds Python,
-NumPy and the frameworks that are already imported with EDT_SEED. It imports no framework; its names are imported when
-they are used.
+Every process of a job must see the same data. In a process without a platform, the import therefore seeds Python and
+NumPy with EDT_SEED, and torch as soon as the script has imported it. It imports no framework itself; its names are
+imported when they are used.
 """
 
 from __future__ import annotations

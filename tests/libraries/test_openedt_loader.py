@@ -494,14 +494,18 @@ def test_a_scaler_is_used_for_the_whole_batch() -> None:
         body(lambda made: scaler.update(2.0))
 
 
-def test_an_infinite_loss_ends_the_loop_and_says_where() -> None:
+@pytest.mark.parametrize("step", [0, 2])
+@pytest.mark.parametrize("scaler", [False, True], ids=["plain", "beside a scaler that is not used"])
+def test_an_infinite_loss_ends_the_loop_and_says_where(step: int, scaler: bool) -> None:
+    unused = torch.amp.GradScaler("cpu", enabled=scaler)
     made = parts().elastic()
-    with pytest.raises(NotFinite, match=r"step 3 \(epoch 1\): loss inf"):
+    with pytest.raises(NotFinite, match=rf"step {step + 1} \(epoch 1\): loss inf"):
         for inputs, targets in made.batches:
-            factor = float("inf") if made.batches.step == 2 else 1.0
+            factor = float("inf") if made.batches.step == step else 1.0
             made.optimizer.zero_grad()
             (factor * loss_of(made, inputs, targets)).backward()
             made.optimizer.step()
+    del unused
 
 
 @pytest.mark.parametrize(
@@ -542,5 +546,26 @@ def test_the_import_brings_no_framework_and_has_the_other_classes() -> None:
         "assert openedt.FabricModel is FabricModel; "
         "assert (openedt.Callback, openedt.LoggerCallback) == (Callback, LoggerCallback); "
         "assert set(openedt.__all__) <= set(dir(openedt))"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("first, then", [("openedt", "torch"), ("torch", "openedt")])
+def test_the_import_seeds_torch_whichever_comes_first(first: str, then: str) -> None:
+    script = (
+        f"import {first}; import {then}; import random, numpy; openedt.FabricModel, openedt.loader; "
+        "print(torch.rand(1).item(), random.random(), numpy.random.rand())"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=60, capture_output=True, text=True).stdout
+        for _ in range(2)
+    ]
+    assert runs[0] == runs[1] != ""
+
+
+def test_a_seed_of_the_script_is_kept() -> None:
+    script = (
+        "import openedt, torch; torch.manual_seed(5); openedt.FabricModel, openedt.loader; found = torch.rand(1); "
+        "torch.manual_seed(5); assert torch.equal(found, torch.rand(1))"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

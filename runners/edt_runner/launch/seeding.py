@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
 
 from edt_contract.frameworks import FRAMEWORKS
 from edt_runner import context, environment, frameworks, seeds
@@ -20,6 +26,8 @@ def seed_at_import(module: str) -> None:
     if not _seeded:
         _seeded.append(module)
         seed_plain_process()
+        if context.current() is None and "torch" not in sys.modules:
+            sys.meta_path.insert(0, _TorchIsSeeded())
 
 
 def seed_plain_process() -> None:
@@ -39,3 +47,24 @@ def seed_plain_process() -> None:
     for framework in FRAMEWORKS.values():
         if framework.package in sys.modules:
             frameworks.by_name(framework.name).seed(seed)
+
+
+class _TorchIsSeeded(MetaPathFinder):
+    """Seeds torch as soon as the script has imported it: torch begins with another random seed in each process."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        loader: Any = spec.loader
+        run = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            run(module)
+            frameworks.by_name("pytorch").seed(seeds.process_seed(environment.seed()))
+
+        loader.exec_module = exec_module
+        return spec
