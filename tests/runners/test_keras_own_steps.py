@@ -264,5 +264,5 @@ def test_a_compile_that_takes_other_arguments_is_refused_with_what_to_give(keras
         def train_step(self, data: Any) -> Any:
             return {}
 
-    with pytest.raises(UsageError, match="model: Two has a compile of its own.*takes one with Keras's arguments"):
+    with pytest.raises(UsageError, match=r"model: Two has a compile of its own.*takes one with Keras's arguments"):
         trainable(Two([keras.Input((4,)), keras.layers.Dense(1)]), "sgd", None, Asked(None))
