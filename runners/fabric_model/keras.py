@@ -7,7 +7,8 @@ from typing import Any
 
 from edt_runner.errors import UsageError
 from edt_runner.frameworks.computing import Asked
-from edt_runner.frameworks.tensorflow.keras_version import KerasVersion, keras_version_of
+from edt_runner.frameworks.tensorflow.keras_version import KerasVersion
+from edt_runner.frameworks.tensorflow.keras_versions import keras_version_of
 from edt_runner.frameworks.tensorflow.own_steps import overrides
 from edt_runner.frameworks.tensorflow.trainable import KerasTrainable, weight_of
 from fabric_model.arguments import check_callable, usage

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from edt_runner.frameworks.tensorflow.keras_version import keras_version_of
+from edt_runner.frameworks.tensorflow.keras_versions import keras_version_of
 from edt_runner.frameworks.tensorflow.trainable import KerasTrainable
 from edt_runner.schedule import StepKind
 from support.sides import Keras, adapter_of, carry, step

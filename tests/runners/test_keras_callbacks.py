@@ -187,7 +187,7 @@ def test_keras_callbacks_are_for_keras_models() -> None:
 def test_an_evaluation_in_a_hook_leaves_nothing_behind_in_the_metrics() -> None:
     """Else an engine that was there would show other values than one that came later."""
     from edt_runner.frameworks.tensorflow.adapter import TensorFlowAdapter
-    from edt_runner.frameworks.tensorflow.keras_version import keras_version_of
+    from edt_runner.frameworks.tensorflow.keras_versions import keras_version_of
 
     model = compiled(keras)
     model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"], jit_compile=False)

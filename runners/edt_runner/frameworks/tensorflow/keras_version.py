@@ -154,21 +154,6 @@ def inner_optimizer(optimizer: Any) -> Any:
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-def keras_version_of(model: Any) -> KerasVersion:
-    """Import the version of Keras that ``model`` belongs to.
-
-    Raises:
-        UsageError: Keras does not compute with TensorFlow here.
-    """
-    if any(kind.__module__.partition(".")[0] == "tf_keras" for kind in type(model).__mro__):
-        from edt_runner.frameworks.tensorflow.keras2_version import Keras2
-
-        return Keras2()
-    from edt_runner.frameworks.tensorflow.keras3_version import Keras3
-
-    return Keras3()
-
-
 def fixed_properties(numbers: Mapping[str, float]) -> dict[str, Any]:
     """Properties with fixed values. They take precedence over an instance's own attributes."""
 

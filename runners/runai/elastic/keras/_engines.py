@@ -17,7 +17,7 @@ import numpy as np
 from edt_runner import context
 from edt_runner.errors import UsageError
 from edt_runner.frameworks.tensorflow import nested
-from edt_runner.frameworks.tensorflow.keras_version import keras_version_of
+from edt_runner.frameworks.tensorflow.keras_versions import keras_version_of
 from edt_runner.frameworks.tensorflow.trainable import KerasTrainable
 from edt_runner.launch.train import train
 from edt_runner.loggers import ELog
