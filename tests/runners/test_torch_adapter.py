@@ -20,7 +20,7 @@ def test_what_a_script_has_changed_in_an_optimizers_groups_is_carried() -> None:
     for adapter in (first, second):
         step(adapter, SIDE.batch(2))
     assert first.digest() == second.digest()
-    assert second.optimizer.param_groups[0]["weight_decay"] == 0.01
+    assert second.optimizers.param_groups[0]["weight_decay"] == 0.01
 
 
 def test_optimizer_state_that_cannot_travel_is_named() -> None:
