@@ -365,6 +365,18 @@ class TestNewJobs:
         environ = stage.puppets[0].fetch()[new.exec_id, 1].spec.environ
         assert (environ["KEY"], environ["EDT_SEED"], new.seed) == ("secret", "5", 5)
 
+    def test_a_job_that_was_stopped_may_have_the_rest_of_its_epochs(self, stage: Stage) -> None:
+        node = stage.node()
+        job = stage.submit(workers=2)
+        stage.settle()
+        node.report((job, 1), ReportKind.PROGRESS, step=60, steps_total=100, epoch=2, epochs=2)
+        write_checkpoint(stage, job, 60)
+        execs.stop(stage.platform, job, viewer=stage.admin)
+        stage.settle()
+        staged = stage.platform.settings.staged / "new"
+        made = lives.as_new_job(stage.platform, job, epochs=2, environ={}, viewer=stage.admin, staged=staged)
+        assert (made.spec.wanted_epochs, made.begin.step) == (2, 60)
+
     def test_as_many_epochs_as_were_done_are_refused(self, stage: Stage) -> None:
         job = self.over(stage)
         staged = stage.platform.settings.staged / "new"

@@ -121,7 +121,8 @@ def check(job: Row[Any], epochs: int) -> None:
     done = epochs_done(job)
     if epochs <= done:
         raise EpochsInvalid("epochs", f"got {epochs}, takes more than the {done} that {exec_id(job.id)} has done")
-    if job.wanted_epochs is None and job.epochs == epochs:
+    going_on = not JobState(job.state).terminal  # one that was stopped may well have its rest trained
+    if going_on and job.wanted_epochs is None and job.epochs == epochs:
         raise EpochsInvalid("epochs", f"got {epochs}, which is what {exec_id(job.id)} has anyway; takes another number")
 
 
