@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 FORMAT = 3
 """Format of the manifests that are written. Manifests of format 2 can be read, too."""
@@ -21,6 +23,10 @@ _NAMES_OF_FORMAT_2 = {"tick": "offset", "logical_workers": "micro_batches", "tal
 """Keys of a manifest of format 2, and what they are called now."""
 STATE, MANIFEST, OWN_DIGEST = "state.safetensors", "manifest.json", "sha256"
 """The two files of a checkpoint, and the manifest's key for its own digest."""
+MANIFEST_BYTES = 32 << 20
+"""A longer manifest is not read. Those of the largest models have a tenth of that."""
+_MOST = 2**63 - 1
+"""The highest offset or step: what a column of the database holds."""
 _NAME = re.compile(r"at-(\d{10})")
 
 
@@ -42,6 +48,12 @@ class Checkpoint:
     def state_file(self) -> Path:
         """The tensors, in safetensors format."""
         return self.path / STATE
+
+    @property
+    def step(self) -> int | None:
+        """The step of the training; None: the manifest has none, as those of format 2, or what it has is no step."""
+        step = self.manifest.get("step")
+        return step if _is_position(step) else None
 
 
 def newest(
@@ -72,24 +84,37 @@ def newest(
 def verify(path: Path) -> Checkpoint:
     """Return the checkpoint in the folder ``path``.
 
+    A job may have written anything there. So only the two files of a checkpoint are opened, whatever the manifest
+    names, and only as regular files.
+
     Raises:
         CheckpointDamaged: it is not whole.
     """
     try:
-        manifest = json.loads((path / MANIFEST).read_text())
+        with _open(path / MANIFEST) as file:
+            text = file.read(MANIFEST_BYTES + 1)
+        if len(text) > MANIFEST_BYTES:
+            raise CheckpointDamaged(f"{MANIFEST} has more than {MANIFEST_BYTES} bytes")
+        manifest = json.loads(text)
         if manifest["format"] not in (FORMAT, 2):
             raise CheckpointDamaged(f"format {manifest['format']}, this release reads 2 and {FORMAT}")
         if manifest.pop(OWN_DIGEST) != digest_of(manifest):
             raise CheckpointDamaged(f"{MANIFEST} is not what was written")
         if manifest["format"] == 2:
             manifest = _of_format_2(manifest)
-        for name, facts in manifest["files"].items():
-            if (path / name).stat().st_size != facts["bytes"] or digest(path / name) != facts["sha256"]:
-                raise CheckpointDamaged(f"{name} is not what was written")
-        return Checkpoint(path, int(manifest["offset"]), manifest)
+        if set(manifest["files"]) != {STATE}:
+            raise CheckpointDamaged(f"{MANIFEST} names other files than {STATE}")
+        if not _is_position(manifest["offset"]):
+            raise CheckpointDamaged(f"{MANIFEST} has an offset that is none")
+        facts = manifest["files"][STATE]
+        with _open(path / STATE) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != facts["bytes"] or hashlib.file_digest(file, "sha256").hexdigest() != facts["sha256"]:  # type: ignore[arg-type]  # it has readinto
+                raise CheckpointDamaged(f"{STATE} is not what was written")
+        return Checkpoint(path, manifest["offset"], manifest)
     except CheckpointDamaged:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointDamaged(f"unreadable ({error})") from None
 
 
@@ -126,6 +151,24 @@ def digest(path: Path) -> str:
     """SHA-256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a regular file. A link is not followed, and a pipe not waited for.
+
+    Raises:
+        OSError: it cannot be opened.
+        CheckpointDamaged: it is no regular file.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise CheckpointDamaged(f"{path.name} is no file")
+    return os.fdopen(handle, "rb")
+
+
+def _is_position(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST
 
 
 def _of_format_2(manifest: Mapping[str, Any]) -> dict[str, Any]:
