@@ -130,6 +130,37 @@ def test_modules_beside_the_notebook_go_along(tmp_path: Path, monkeypatch: pytes
     assert found == {"main.py", "modules/helpers.py", "modules/shapes/__init__.py", "modules/shapes/round.py"}
 
 
+def package_here(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package beside the notebook that the kernel has imported; its folder."""
+    package = here / "shapes"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    monkeypatch.chdir(here)
+    module = types.ModuleType("shapes")
+    module.__file__ = str(package / "__init__.py")
+    monkeypatch.setitem(sys.modules, "shapes", module)
+    return package
+
+
+def test_a_token_in_a_module_beside_the_notebook_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, code = package_here(tmp_path / "here", monkeypatch), tmp_path / "code"
+    code.mkdir()
+    (package / "account.py").write_text('TOKEN = "a-secret-token"\n')
+    with pytest.raises(UsageError, match=r"modules/shapes/account\.py: your token of the platform is in this file"):
+        sent(code, Parts(), secrets=("a-secret-token",))
+
+
+def test_links_in_a_package_are_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, code, private = package_here(tmp_path / "here", monkeypatch), tmp_path / "code", tmp_path / "private"
+    for folder in (code, private):
+        folder.mkdir()
+    (private / "diary.txt").write_text("mine")
+    (package / "folder").symlink_to(private)
+    (package / "diary.txt").symlink_to(private / "diary.txt")
+    sent(code, Parts())
+    assert [path.name for path in (code / "modules/shapes").iterdir()] == ["__init__.py"]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -47,10 +47,10 @@ def write(folder: Path, model: Any, constructor: Call, train: Call, *, secrets: 
         folder: an empty folder.
         model: the model among the arguments.
         constructor, train: the arguments of ``FabricModel`` and of its ``train()``.
-        secrets: tokens that the pickle must not contain.
+        secrets: tokens that no file of the folder may contain.
 
     Raises:
-        UsageError: something cannot be pickled, a parameter lies on a GPU, or a secret is in the pickle.
+        UsageError: something cannot be pickled, a parameter lies on a GPU, or a secret is in the pickle or a module.
     """
     (folder / received.MAIN).write_text(_MAIN)
     manifest = {
@@ -77,7 +77,7 @@ def write(folder: Path, model: Any, constructor: Call, train: Call, *, secrets: 
             raise
         except Exception as error:
             raise UsageError(f"{_culprit(constructor, train)}: cannot be sent ({error}). {_WHAT_CANNOT}") from error
-    _refuse_secrets(path, secrets)
+    _refuse_secrets(folder, secrets)
 
 
 def packages_of(model: Any) -> list[str]:
@@ -214,7 +214,12 @@ def _copy_modules(folder: Path) -> None:
         if path.parent == here and path.suffix == ".py":
             shutil.copy(path, folder / path.name)
         elif path.name == "__init__.py" and path.parent.parent == here:
-            shutil.copytree(path.parent, folder / path.parent.name, ignore=_NOT_COPIED)
+            shutil.copytree(path.parent, folder / path.parent.name, ignore=_not_copied)
+
+
+def _not_copied(folder: str, names: list[str]) -> set[str]:
+    """Return what of a package is not copied. A link could lead to anything that the user has."""
+    return _NOT_COPIED(folder, names) | {name for name in names if Path(folder, name).is_symlink()}
 
 
 def _culprit(constructor: Call, train: Call) -> str:
@@ -229,15 +234,26 @@ def _culprit(constructor: Call, train: Call) -> str:
     return "the training"
 
 
-def _refuse_secrets(path: Path, secrets: Collection[str]) -> None:
-    """Look for tokens in the pickle.
+def _refuse_secrets(folder: Path, secrets: Collection[str]) -> None:
+    """Look for tokens in the files of a folder.
 
     Raises:
         UsageError: there is one.
     """
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        if any(secret and content.find(secret.encode()) >= 0 for secret in secrets):
+    for path in folder.rglob("*"):
+        if not path.is_file() or not path.stat().st_size or not _has_any(path, secrets):
+            continue
+        if path == folder / received.PICKLE:
             raise UsageError(
                 "the training: your token of the platform is in a variable that it uses, so it would be sent along; "
                 "keep it out of what the model, datasets_function and callbacks refer to"
             )
+        raise UsageError(
+            f"{path.relative_to(folder)}: your token of the platform is in this file beside the notebook, so it would "
+            "be sent along; keep it out of the modules and packages that the notebook imports"
+        )
+
+
+def _has_any(path: Path, secrets: Collection[str]) -> bool:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return any(secret and content.find(secret.encode()) >= 0 for secret in secrets)
