@@ -103,7 +103,7 @@ def submit(
             archive.file.seek(0)
             return {"data": form, "files": {"file": (archive.name, archive.file, "application/octet-stream")}}
 
-        job = api.read(Exec, api.post_once(EXECS, request))
+        job = api.read(Exec, api.post_once(EXECS, request, copies=resume_from is not None))
         if form is Format.JSON:
             output.as_json(job)
         elif follow_it:

@@ -16,8 +16,9 @@ _Jobs = Annotated[list[str], typer.Argument(metavar="JOB…", help="Ids of jobs,
 
 
 def pause(context: typer.Context, jobs: _Jobs) -> None:
-    """Pause jobs: their engines leave at the next step with a checkpoint, and they get no slot until `edt resume`. A
-    gang's processes are asked to end, and start again from the beginning of their script."""
+    """Pause jobs: their engines leave at the next step with a checkpoint, and they get no slot until `edt resume`. The
+    processes of a gang, or of a script that trains in a loop of its own, are asked to end, and start again from the
+    beginning of their script."""
     for_each(context, jobs, lambda api, job: _changed(api, job, "pause"))
 
 
@@ -52,7 +53,8 @@ def extend(
     from its beginning, apart from what a script itself computes from its own number of epochs."""
     body = {"epochs": epochs, "environ": dict(variable(each).split("=", 1) for each in environ or [])}
     with session(context.obj) as api:
-        changed = api.read(Changed, api.post_once(f"{OURS}/jobs/{job_id}/extend", lambda: {"json": body}))
+        answer = api.post_once(f"{OURS}/jobs/{job_id}/extend", lambda: {"json": body}, copies=True)
+        changed = api.read(Changed, answer)
     if form is Format.JSON:
         output.as_json(changed.job)
     else:

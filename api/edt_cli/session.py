@@ -25,9 +25,14 @@ EXECS = "/platform/rest/deeplearning/v1/execs"
 OURS = "/api/v1"
 PATIENCE_SECONDS = 30.0
 """How long a submission is sent again if the API, or its database, is restarting."""
+ANSWER_SECONDS = 60.0
+"""How long the API may take for an answer, or for the next piece of one."""
+COPYING_SECONDS = 1800.0
+"""How long it may take where it first copies the checkpoint from which a job begins, which may have many gigabytes."""
 PAGE = 500
 """How many items of a list are requested at once. The API gives no more."""
 _PAUSE_SECONDS = 0.5
+_CONNECT_SECONDS = 10.0
 _COME_BACK = frozenset({502, 503, 504})
 """Status codes, also of a proxy, that only mean: try again later."""
 
@@ -38,8 +43,7 @@ class Session:
     def __init__(self, api: str, token: str | None, verify: ssl.SSLContext | bool = True) -> None:
         self.api = api
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        timeout = httpx.Timeout(60, connect=10)
-        self._http = httpx.Client(base_url=api, headers=headers, timeout=timeout, verify=verify)
+        self._http = httpx.Client(base_url=api, headers=headers, timeout=_timeout(ANSWER_SECONDS), verify=verify)
 
     def close(self) -> None:
         self._http.close()
@@ -56,7 +60,7 @@ class Session:
             raise NoAnswer(self.api, error) from error
         return self._checked(response)
 
-    def post_once(self, path: str, request: Callable[[], Mapping[str, Any]]) -> httpx.Response:
+    def post_once(self, path: str, request: Callable[[], Mapping[str, Any]], *, copies: bool = False) -> httpx.Response:
         """Send a POST that creates something, again and again until there is an answer.
 
         The statuses 502, 503 and 504 do not count as an answer. All tries have the same Idempotency-Key, so the API
@@ -65,17 +69,19 @@ class Session:
         Args:
             path: path of the request.
             request: makes the body anew for each try.
+            copies: whether the API may copy a checkpoint before it answers, which takes long.
 
         Raises:
             CliError: as in ``ask``.
         """
         headers = {"Idempotency-Key": uuid.uuid4().hex}
+        timeout = _timeout(COPYING_SECONDS if copies else ANSWER_SECONDS)
         until = time.monotonic() + PATIENCE_SECONDS
         warned = False
         while True:
             pause = _PAUSE_SECONDS
             try:
-                response = self._http.post(path, headers=headers, **request())
+                response = self._http.post(path, headers=headers, timeout=timeout, **request())
                 if response.status_code not in _COME_BACK:
                     return self._checked(response)
                 why = _sentence(response)
@@ -149,6 +155,10 @@ def session(given: str | None) -> Iterator[Session]:
     api = api_address(given)
     with closing(Session(api, token_for(api), accepted_by(api))) as opened:
         yield opened
+
+
+def _timeout(answer: float) -> httpx.Timeout:
+    return httpx.Timeout(ANSWER_SECONDS, connect=_CONNECT_SECONDS, read=answer)
 
 
 def _seconds(text: str | None) -> float:

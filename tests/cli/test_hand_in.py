@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edt_api.access import tokens
 from edt_cli import session
-from edt_scheduler.operations import accounts, execs
+from edt_scheduler.model.jobs import Begin
+from edt_scheduler.operations import accounts, execs, lives
 from edt_scheduler.store import environs
 from support.served_api import ServedApi, served
 from support.typed import Done, edt
+from support.whole_checkpoints import write_checkpoint
 
 AWAY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -103,10 +107,14 @@ def line(api: ServedApi, *fates: str) -> Iterator[Line]:
 
 def submit(api: ServedApi, url: str, folder: Path, *options: str, **environ: str) -> Done:
     (folder / "main.py").write_text("print('hello')\n")
+    return run(api, url, folder, "submit", "main.py", *options, **environ)
+
+
+def run(api: ServedApi, url: str, folder: Path, *words: str, **environ: str) -> Done:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EDT_")}
     token = tokens.issue(api.platform, accounts.user(api.platform, "ana"), 600)
     ours = {"EDT_API": url, "EDT_TOKEN": token, "NO_COLOR": "1"}
-    return edt(["submit", "main.py", *options], {**kept, **ours, **environ}, folder)
+    return edt([*words], {**kept, **ours, **environ}, folder)
 
 
 def jobs(api: ServedApi) -> list[str]:
@@ -135,6 +143,29 @@ def test_where_nobody_answers_it_gives_up_in_time(
     done = submit(api, url, tmp_path)
     assert done.returncode == 1
     assert "no answer from" in done.stderr
+
+
+def test_an_answer_may_take_longer_where_a_checkpoint_is_copied_first(
+    api: ServedApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = submit(api, api.url, tmp_path).stdout.strip()
+    write_checkpoint(api.settings.checkpoint_directory(source), 40)
+    monkeypatch.setattr(session, "ANSWER_SECONDS", 0.4)
+    monkeypatch.setattr(session, "PATIENCE_SECONDS", 0.4)
+    copy = lives.stage_checkpoint
+
+    def slow(*of: Any, **more: Any) -> Begin:
+        time.sleep(1)
+        return copy(*of, **more)
+
+    monkeypatch.setattr(lives, "stage_checkpoint", slow)
+    done = submit(api, api.url, tmp_path, "--resume-from", source)
+    assert done.returncode == 0, done.stderr
+    assert "trying" not in done.stderr
+    execs.stop(api.platform, source, viewer=accounts.user(api.platform, "ana"))
+    extended = run(api, api.url, tmp_path, "extend", source, "--epochs", "9")
+    assert extended.returncode == 0, extended.stderr
+    assert "goes on where" in extended.stdout
 
 
 def test_a_refusal_is_not_tried_again(api: ServedApi, tmp_path: Path) -> None:
