@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import uuid
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from edt_scheduler.operations import accounts, execs
+from edt_scheduler.home.secret_key import KeyFile, Keys
+from edt_scheduler.model.jobs import Begin
+from edt_scheduler.operations import accounts, execs, lives
 from edt_scheduler.views import JobView
 from support.served_api import ARGS, EXECS, ServedApi
 from support.whole_checkpoints import write_checkpoint
@@ -121,3 +126,66 @@ def test_a_job_that_was_stopped_says_how_to_go_on(api: ServedApi) -> None:
     over = ask(api.client("ana"), job, "resume")
     assert over.status_code == 409
     assert "submit it again; it had no checkpoint yet" in over.json()["detail"]  # no engine has reported one
+def test_code_that_is_refused_costs_no_copy_of_a_checkpoint(api: ServedApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[str] = []
+    stage = lives.stage_checkpoint
+
+    def counted(*of: Any, **more: Any) -> Begin:
+        copied.append("")
+        return stage(*of, **more)
+
+    monkeypatch.setattr(lives, "stage_checkpoint", counted)
+    job = kept(api)
+    args = {"args": f"{ARGS} --resume-from {job.exec_id}"}
+    refused = api.client("ana").post(EXECS, params=args, files={"file": ("main.py", b"print(\n")})
+    assert (refused.status_code, copied) == (400, [])
+    assert (submit(api.client("ana"), args["args"]).status_code, copied) == (200, [""])
+
+
+def test_a_copy_for_which_the_disk_has_no_room_is_a_507(api: ServedApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    ana, job = api.client("ana"), kept(api)
+    monkeypatch.setattr("edt_scheduler.home.copying.RESERVE_BYTES", 1 << 62)
+    for refused in (submit(ana, f"{ARGS} --resume-from {job.exec_id}"), ask(ana, job, "extend", epochs=9)):
+        assert refused.status_code == 507
+        assert "the server's disk is full" in refused.text
+    assert staged(api) == []
+
+
+def test_code_that_its_job_has_made_too_large_is_a_413_that_says_what_to_do(api: ServedApi) -> None:
+    ana, job = api.client("ana"), kept(api)
+    large = job.work_dir / "data.bin"
+    large.touch()
+    os.truncate(large, 3 << 30)  # sparse
+    refused = ask(ana, job, "extend", epochs=9)
+    assert (refused.status_code, refused.json()["code"]) == (413, "too-large")
+    assert refused.json()["detail"] == (
+        f"the code of {job.exec_id} cannot be copied with what the job wrote beside it: 'data.bin' has 3221225472 "
+        f"bytes, at most 1073741824 are copied. Submit the code again with --resume-from {job.exec_id}"
+    )
+    assert staged(api) == []
+
+
+def test_a_pipe_in_place_of_a_main_script_is_not_waited_for(api: ServedApi) -> None:
+    ana, job = api.client("ana"), kept(api)
+    (job.work_dir / "main.py").unlink()
+    os.mkfifo(job.work_dir / "main.py")
+    refused = ask(ana, job, "extend", epochs=9)
+    assert refused.status_code == 400
+    assert f"the code of {job.exec_id} has no file main.py any more" in refused.json()["detail"]
+    assert staged(api) == []
+
+
+def test_the_key_file_is_not_read_on_the_event_loop(api: ServedApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    ana, job, keys = api.client("ana"), kept(api), KeyFile.keys
+    loops: list[object] = []
+
+    def looked(file: KeyFile) -> Keys:
+        loops.append(asyncio._get_running_loop())  # of this thread
+        return keys(file)
+
+    monkeypatch.setattr(KeyFile, "keys", looked)
+    headers = {"Idempotency-Key": uuid.uuid4().hex}
+    assert ana.post(f"/api/v1/jobs/{job.exec_id}/extend", json={"epochs": 9}, headers=headers).status_code == 200
+    assert loops and set(loops) == {None}
+
+

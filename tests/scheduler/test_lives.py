@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from edt_contract.attempt import LIFE_PROTOCOL, PROTOCOL
-from edt_contract.checkpoints import STATE, name_of
+from edt_contract.checkpoints import MANIFEST, STATE, name_of
 from edt_contract.gang import GangCommand, Processes
 from edt_contract.reports import ExitKind, ReportKind
 from edt_scheduler.decide.reconcile import look
@@ -17,6 +18,7 @@ from edt_scheduler.model.jobs import BEGIN, JobSpec
 from edt_scheduler.model.states import JobState, JobStatus, ResizeCause, Role
 from edt_scheduler.operations import accounts, execs, history, lives
 from edt_scheduler.operations.submitting import StagedSubmission, begin_path, submit_all
+from edt_scheduler.periodic.sweeping import sweep_leftovers
 from edt_scheduler.plan.state import Blocking
 from edt_scheduler.views import JobView, UserView
 from support import whole_checkpoints
@@ -301,7 +303,30 @@ class TestBeginning:
         stage.settle()
         assert "has no checkpoint: it ended before its first one" in refused(failed, stage.admin)
 
-    def test_links_and_pipes_in_a_jobs_folder_are_not_followed(self, stage: Stage, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("step", [10**30, True, -1, "36"])
+    def test_a_step_that_no_column_holds_is_not_taken_from_a_manifest(self, stage: Stage, step: object) -> None:
+        source = stage.submit()
+        write_checkpoint(stage, source, 20, step=step)  # type: ignore[arg-type]  # a job may write anything
+        job = begun(stage, source)
+        assert (job.resumed_from, job.resumed_step) == (source, None)
+
+    def test_a_manifest_that_is_no_manifest_is_not_read_and_the_checkpoint_before_is_taken(self, stage: Stage) -> None:
+        source = stage.submit()
+        write_checkpoint(stage, source, 10)
+        huge = write_checkpoint(stage, source, 20)
+        os.truncate(huge / MANIFEST, 100 << 30)  # sparse
+        assert begun(stage, source).resumed_step == 10
+
+    def test_a_disk_with_too_little_room_is_not_filled(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        source = stage.submit()
+        write_checkpoint(stage, source, 20)
+        monkeypatch.setattr("edt_scheduler.home.copying.RESERVE_BYTES", 1 << 62)
+        with pytest.raises(OSError) as error:
+            begun(stage, source)
+        assert error.value.errno == errno.ENOSPC
+        assert [path.name for path in stage.platform.settings.staged.glob("*.begin")] == []
+
+    def test_links_pipes_and_folders_in_place_of_files_are_not_followed(self, stage: Stage, tmp_path: Path) -> None:
         """A job's own code can put them there, and the platform may read more than it."""
         source = stage.submit()
         secret = tmp_path / "secret"
@@ -346,8 +371,7 @@ class TestNewJobs:
         before = stage.job(job)
         assert (new.resumed_from, new.wanted_epochs, new.seed) == (job, 4, before.seed)
         assert (new.num_worker, new.framework, new.app_name) == (2, before.framework, before.app_name)
-        assert {path.name for path in new.work_dir.iterdir()} == {"main.py", "link"}
-        assert (new.work_dir / "link").is_symlink()
+        assert [path.name for path in new.work_dir.iterdir()] == ["main.py"]
         stage.settle()
         spec = stage.puppets[0].fetch()[new.exec_id, 1].spec
         assert (spec.arguments, spec.epochs, spec.begin_from) == (("--lr", "0.1"), 4, job)
@@ -377,6 +401,9 @@ class TestNewJobs:
         made = lives.as_new_job(stage.platform, job, epochs=2, environ={}, viewer=stage.admin, staged=staged)
         assert (made.spec.wanted_epochs, made.begin.step) == (2, 60)
 
+        filled = write_checkpoint(stage, source, 50)
+        (filled / STATE).unlink()
+        (filled / STATE).mkdir()
     def test_as_many_epochs_as_were_done_are_refused(self, stage: Stage) -> None:
         job = self.over(stage)
         staged = stage.platform.settings.staged / "new"
@@ -400,3 +427,24 @@ class TestKept:
             said = f"its training is kept up to step 40 of 100: `edt submit … --resume-from {job}` goes on from there"
             assert stage.job(job).kept == said
         assert stage.job(finished).kept is None
+        os.mkfifo(code / "pipe")
+    def test_a_main_script_that_the_job_has_replaced_by_a_link_is_not_followed(
+        self, stage: Stage, tmp_path: Path
+    ) -> None:
+        job = self.over(stage)
+        (tmp_path / "secret").write_text("secret")
+        script = stage.job(job).work_dir / "main.py"
+        script.unlink()
+        script.symlink_to(tmp_path / "secret")
+        with pytest.raises(SubmissionInvalid, match=rf"^job: the code of {job} has no file main\.py any more"):
+            self.extended(stage, job)
+
+    def test_code_that_was_copied_is_no_abandoned_upload_however_old_the_job_is(self, stage: Stage) -> None:
+        job = self.over(stage)
+        os.utime(stage.job(job).work_dir, (0, 0))
+        staged = stage.platform.settings.staged / "new"
+        lives.as_new_job(stage.platform, job, epochs=4, environ={}, viewer=stage.admin, staged=staged)
+        sweep_leftovers(stage.platform)
+        assert (staged / "main.py").exists()
+        assert begin_path(staged).exists()
+

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,16 @@ def test_files_are_parsed_up_to_a_size_that_they_have_together(tmp_path: Path) -
     assert looked_at(tmp_path, "import parts\n" + "#" * 100 * 1024) is not None
     assert looked_at(tmp_path, "import parts\n" + "#" * (128 * 1024 - 20)) is None
     assert looked_at(tmp_path, "import keras\nkeras.optimizers.Adam(lr=1)\n" + "#" * 128 * 1024) is None
+
+
+def test_pipes_and_links_in_place_of_scripts_are_neither_waited_for_nor_followed(tmp_path: Path) -> None:
+    """A job may have put them into the code that a new job gets a copy of."""
+    (tmp_path / "elsewhere").write_text("import keras\nkeras.optimizers.Adam(lr=1)")
+    (tmp_path / "main.py").symlink_to("elsewhere")
+    assert keras2_spelling(tmp_path / "main.py") is None
+    (tmp_path / "main.py").unlink()
+    os.mkfifo(tmp_path / "main.py")
+    assert keras2_spelling(tmp_path / "main.py") is None
 
 
 def test_a_script_that_is_not_there_has_nothing(tmp_path: Path) -> None:

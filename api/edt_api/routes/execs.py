@@ -118,9 +118,6 @@ async def _take(
     submission, file, idempotent = found
     staged = platform.settings.staged / uuid.uuid4().hex
     try:
-        begin = None
-        if submission.resume_from is not None:
-            begin = await concurrency.bulk.run(partial(_stage_checkpoint, platform, submission, viewer, staged))
         with submits.expected():
             folder, main = await concurrency.unpacking.run(prepare, file, staged, code(submission, upload.filename))
             spec = job_spec(submission, folder, main)
@@ -131,6 +128,9 @@ async def _take(
                 spec = with_keras2(spec, why) if why is not None else spec
             if could_be_plain(spec, own_python=submission.own_python):
                 spec = with_remark(spec) if await concurrency.unpacking.run(is_plain, staged) else spec
+        begin = None
+        if submission.resume_from is not None:
+            begin = await concurrency.bulk.run(partial(_stage_checkpoint, platform, submission, viewer, staged))
         crash_point(CrashPoint.API_EXTRACTED)
     except BaseException:
         await removed(staged)

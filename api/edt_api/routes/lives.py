@@ -13,10 +13,12 @@ from fastapi import APIRouter
 
 from edt_api import concurrency, to_wire
 from edt_api.dependencies import TheKey, ThePlatform, TheSubmits, Viewer
+from edt_api.errors import TooLarge
 from edt_api.routes.execs import hand_in, removed
 from edt_api.schemas import jobs
 from edt_api.submissions.keras2 import asks_nobody, keras2_spelling, with_keras2
 from edt_scheduler.errors import JobOver
+from edt_scheduler.home import copying
 from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.operations import execs, lives
 from edt_scheduler.operations.submitting import StagedSubmission
@@ -93,9 +95,7 @@ async def _new_job(
     """Submit a job that goes on where one that is over ended."""
     request = None
     if key is not None:
-        keyed = platform.secret_key.keys().keyed  # the variables may be secrets
-        environ = json.dumps(wanted.environ, sort_keys=True)
-        request = IdempotentRequest.of(key, "POST extend", exec_id, str(wanted.epochs), environ, keyed=keyed)
+        request = await concurrency.bulk.run(_idempotent, platform, key, exec_id, wanted)
         find = partial(execs.submitted_before, platform, owner=viewer, request=request)
         if (before := await concurrency.bulk.run(find)) is not None:
             return before
@@ -117,7 +117,7 @@ async def _new_job(
             script = staged / (spec.model_dir or ".") / spec.model_main
             why = await concurrency.unpacking.run(keras2_spelling, script)
             spec = with_keras2(spec, why) if why is not None else spec
-    except BaseException:
+    except BaseException as error:
         await removed(staged)
         raise
     return await hand_in(submits, StagedSubmission(viewer, spec, staged, request, made.begin))
@@ -125,3 +125,14 @@ async def _new_job(
 
 def _changed(job: JobView, message: str) -> jobs.Changed:
     return jobs.Changed(job=to_wire.job(job), message=message)
+        if isinstance(error, copying.TooLarge):
+            raise TooLarge(
+                f"the code of {exec_id} cannot be copied with what the job wrote beside it: {error}. Submit the code "
+                f"again with --resume-from {exec_id}"
+            ) from None
+def _idempotent(platform: Platform, key: str, exec_id: str, wanted: jobs.Epochs) -> IdempotentRequest:
+    keyed = platform.secret_key.keys().keyed  # the variables may be secrets
+    environ = json.dumps(wanted.environ, sort_keys=True)
+    return IdempotentRequest.of(key, "POST extend", exec_id, str(wanted.epochs), environ, keyed=keyed)
+
+

@@ -7,6 +7,8 @@ WMLA's TensorFlow of its time had Keras 2, so its clients do not say which Keras
 from __future__ import annotations
 
 import ast
+import os
+import stat
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -75,13 +77,18 @@ def keras2_spelling(script: Path, *, gang: bool = False) -> str | None:
 
 
 def _read(path: Path, most: int) -> bytes:
-    """Return what is in a file; nothing if it cannot be read or has more than ``most`` bytes."""
+    """Return what is in a file; nothing if it cannot be read, is a link or no file, or has more than ``most`` bytes."""
     try:
-        with path.open("rb") as file:
-            source = file.read(most + 1)
+        with open(path, "rb", opener=_opened) as file:
+            source = file.read(most + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
     except OSError:
         return b""
     return source if len(source) <= most else b""
+
+
+def _opened(path: str, flags: int) -> int:
+    """Follow no link and wait for no pipe. A job may have left them in code that another job gets a copy of."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _parsed(source: bytes) -> ast.Module | None:

@@ -4,8 +4,6 @@ checkpoint.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -13,10 +11,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from edt_contract import durable
 from edt_scheduler.attempts import wishes
 from edt_scheduler.errors import NoSuchJob, SubmissionInvalid
 from edt_scheduler.home import checkpoints
+from edt_scheduler.home.code_copies import copy_code
 from edt_scheduler.model.catalogue import Framework
 from edt_scheduler.model.jobs import SUBMITTED_CODE, Begin, DefaultLog, JobSpec, exec_id
 from edt_scheduler.operations import frameworks
@@ -29,7 +27,6 @@ from edt_scheduler.store.database import retried
 from edt_scheduler.views import JobView, UserView
 
 _RESUME_FROM = "--resume-from"
-_CODE_LEFT_OUT = "__pycache__"
 
 
 @retried(if_done=False)
@@ -103,8 +100,8 @@ def stage_checkpoint(platform: Platform, name: str, *, backend: str, viewer: Use
     found = checkpoints.copy_newest(platform.settings.checkpoint_directory(name), begin_path(staged))
     if found is None:
         raise SubmissionInvalid(_RESUME_FROM, f"{name} has no checkpoint{_why_none(row)}")
-    step = found.manifest.get("step", row.checkpoint_step)
-    return Begin(row.id, step if isinstance(step, int) else None, row.seed, row.threads)
+    step = found.step if found.step is not None else row.checkpoint_step
+    return Begin(row.id, step, row.seed, row.threads)
 
 
 def _why_none(row: Row[Any]) -> str:
@@ -137,7 +134,8 @@ def as_new_job(
         NoSuchJob, NotTheOwner: As for ``pause``.
         EpochsInvalid, NotNow: As for ``extend``.
         SubmissionInvalid: The job's code, checkpoint or framework is gone, or a variable's value is missing.
-        OSError: The copies cannot be written.
+        TooLarge: The job has made its code larger than code may be.
+        OSError: The copies cannot be written; ENOSPC: the disk has not enough room.
     """
     with platform.database.snapshot() as tx:
         row = changeable(tx, name, viewer)
@@ -146,11 +144,15 @@ def as_new_job(
     if framework is None:
         raise SubmissionInvalid("framework", f"{row.framework} is not in the catalogue any more")
     spec = _spec_of(row, framework, epochs, environ)
-    begin = stage_checkpoint(platform, name, backend=row.backend, viewer=viewer, staged=staged)
     try:
-        _copy_code(platform.settings.job_directory(name) / SUBMITTED_CODE, staged)
+        copy_code(platform.settings.job_directory(name) / SUBMITTED_CODE, staged)
     except FileNotFoundError:
         raise SubmissionInvalid("job", f"the code of {name} was removed with its results") from None
+    except PermissionError as error:
+        raise SubmissionInvalid("job", f"the code of {name} cannot be read: {error.filename}") from None
+    if spec.model_main and not (staged / (spec.model_dir or ".") / spec.model_main).is_file():
+        raise SubmissionInvalid("job", f"the code of {name} has no file {spec.model_main} any more")
+    begin = stage_checkpoint(platform, name, backend=row.backend, viewer=viewer, staged=staged)
     return Resubmission(spec, begin)
 
 
@@ -196,22 +198,3 @@ def _spec_of(row: Row[Any], framework: Framework, epochs: int, environ: Mapping[
         resume_from=name,
         wanted_epochs=epochs,
     )
-
-
-def _copy_code(code: Path, staged: Path) -> None:
-    """Copy a job's code durably. Links are copied as links, and what is neither file, folder nor link is left out."""
-
-    def left_out(folder: str, names: list[str]) -> set[str]:
-        paths = [Path(folder) / name for name in names]
-        odd = {path.name for path in paths if not (path.is_symlink() or path.is_file() or path.is_dir())}
-        return odd | ({_CODE_LEFT_OUT} & set(names))
-
-    if code.is_symlink() or not code.is_dir():
-        raise FileNotFoundError(code)
-    shutil.copytree(code, staged, symlinks=True, ignore=left_out)
-    for place, _, files in os.walk(staged):
-        folder = Path(place)
-        for name in files:
-            if not (folder / name).is_symlink():
-                durable.sync(folder / name)
-        durable.sync(folder)

@@ -15,13 +15,14 @@ from pathlib import Path
 
 from edt_api.errors import ArchiveRefused, TooLarge
 from edt_contract.durable import sync, write_all
+from edt_scheduler.home import code_copies
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 _CONTROL = frozenset({"Cc", "Cs"})
 """Unicode categories of control characters and of halves of surrogate pairs."""
 
 Parts = tuple[str, ...]
-KIB, MIB, GIB = 1024, 1024**2, 1024**3
+KIB, MIB = 1024, 1024**2
 
 
 @dataclass(frozen=True)
@@ -30,16 +31,16 @@ class Limits:
 
     upload_bytes: int = 512 * MIB
     """The most bytes of a request."""
-    total_bytes: int = 2 * GIB
+    total_bytes: int = code_copies.LIMITS.total_bytes
     """The most bytes of all files together."""
-    file_bytes: int = 1 * GIB
-    members: int = 50_000
+    file_bytes: int = code_copies.LIMITS.file_bytes
+    members: int = code_copies.LIMITS.members
     """The most files and folders."""
     directory_bytes: int = 32 * MIB
     """The largest directory of a zip, in bytes. The directory is held in memory: the names, and at least 46 bytes for
     each.
     """
-    depth: int = 32
+    depth: int = code_copies.LIMITS.depth
     """The most folders inside each other."""
     name_bytes: int = 255
     """The longest component of a path, in bytes."""
