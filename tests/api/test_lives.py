@@ -121,11 +121,6 @@ def test_a_job_whose_code_does_not_compile_leaves_no_copy_of_a_checkpoint(api: S
     assert staged(api) == []
 
 
-def test_a_job_that_was_stopped_says_how_to_go_on(api: ServedApi) -> None:
-    job = kept(api)
-    over = ask(api.client("ana"), job, "resume")
-    assert over.status_code == 409
-    assert "submit it again; it had no checkpoint yet" in over.json()["detail"]  # no engine has reported one
 def test_code_that_is_refused_costs_no_copy_of_a_checkpoint(api: ServedApi, monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[str] = []
     stage = lives.stage_checkpoint
@@ -189,3 +184,8 @@ def test_the_key_file_is_not_read_on_the_event_loop(api: ServedApi, monkeypatch:
     assert loops and set(loops) == {None}
 
 
+def test_a_job_that_was_stopped_says_how_to_go_on(api: ServedApi) -> None:
+    job = kept(api)
+    over = ask(api.client("ana"), job, "resume")
+    assert over.status_code == 409
+    assert "submit it again; it had no checkpoint yet" in over.json()["detail"]  # no engine has reported one

@@ -339,6 +339,9 @@ class TestBeginning:
         (piped / STATE).unlink()
         os.mkfifo(piped / STATE)
         (whole.parent / name_of(40)).symlink_to(linked)
+        filled = write_checkpoint(stage, source, 50)
+        (filled / STATE).unlink()
+        (filled / STATE).mkdir()
         job = begun(stage, source)
         assert [path.name for path in (job.directory / BEGIN).iterdir()] == [name_of(10)]
 
@@ -367,6 +370,7 @@ class TestNewJobs:
         code = stage.job(job).work_dir
         (code / "__pycache__").mkdir()
         (code / "link").symlink_to("main.py")
+        os.mkfifo(code / "pipe")
         new = self.extended(stage, job)
         before = stage.job(job)
         assert (new.resumed_from, new.wanted_epochs, new.seed) == (job, 4, before.seed)
@@ -375,6 +379,26 @@ class TestNewJobs:
         stage.settle()
         spec = stage.puppets[0].fetch()[new.exec_id, 1].spec
         assert (spec.arguments, spec.epochs, spec.begin_from) == (("--lr", "0.1"), 4, job)
+
+    def test_a_main_script_that_the_job_has_replaced_by_a_link_is_not_followed(
+        self, stage: Stage, tmp_path: Path
+    ) -> None:
+        job = self.over(stage)
+        (tmp_path / "secret").write_text("secret")
+        script = stage.job(job).work_dir / "main.py"
+        script.unlink()
+        script.symlink_to(tmp_path / "secret")
+        with pytest.raises(SubmissionInvalid, match=rf"^job: the code of {job} has no file main\.py any more"):
+            self.extended(stage, job)
+
+    def test_code_that_was_copied_is_no_abandoned_upload_however_old_the_job_is(self, stage: Stage) -> None:
+        job = self.over(stage)
+        os.utime(stage.job(job).work_dir, (0, 0))
+        staged = stage.platform.settings.staged / "new"
+        lives.as_new_job(stage.platform, job, epochs=4, environ={}, viewer=stage.admin, staged=staged)
+        sweep_leftovers(stage.platform)
+        assert (staged / "main.py").exists()
+        assert begin_path(staged).exists()
 
     def test_variables_whose_values_are_gone_are_asked_for_but_not_the_seed(self, stage: Stage) -> None:
         given = {"KEY": "secret", "EDT_SEED": "5"}
@@ -401,9 +425,6 @@ class TestNewJobs:
         made = lives.as_new_job(stage.platform, job, epochs=2, environ={}, viewer=stage.admin, staged=staged)
         assert (made.spec.wanted_epochs, made.begin.step) == (2, 60)
 
-        filled = write_checkpoint(stage, source, 50)
-        (filled / STATE).unlink()
-        (filled / STATE).mkdir()
     def test_as_many_epochs_as_were_done_are_refused(self, stage: Stage) -> None:
         job = self.over(stage)
         staged = stage.platform.settings.staged / "new"
@@ -427,24 +448,3 @@ class TestKept:
             said = f"its training is kept up to step 40 of 100: `edt submit … --resume-from {job}` goes on from there"
             assert stage.job(job).kept == said
         assert stage.job(finished).kept is None
-        os.mkfifo(code / "pipe")
-    def test_a_main_script_that_the_job_has_replaced_by_a_link_is_not_followed(
-        self, stage: Stage, tmp_path: Path
-    ) -> None:
-        job = self.over(stage)
-        (tmp_path / "secret").write_text("secret")
-        script = stage.job(job).work_dir / "main.py"
-        script.unlink()
-        script.symlink_to(tmp_path / "secret")
-        with pytest.raises(SubmissionInvalid, match=rf"^job: the code of {job} has no file main\.py any more"):
-            self.extended(stage, job)
-
-    def test_code_that_was_copied_is_no_abandoned_upload_however_old_the_job_is(self, stage: Stage) -> None:
-        job = self.over(stage)
-        os.utime(stage.job(job).work_dir, (0, 0))
-        staged = stage.platform.settings.staged / "new"
-        lives.as_new_job(stage.platform, job, epochs=4, environ={}, viewer=stage.admin, staged=staged)
-        sweep_leftovers(stage.platform)
-        assert (staged / "main.py").exists()
-        assert begin_path(staged).exists()
-

@@ -119,20 +119,20 @@ async def _new_job(
             spec = with_keras2(spec, why) if why is not None else spec
     except BaseException as error:
         await removed(staged)
-        raise
-    return await hand_in(submits, StagedSubmission(viewer, spec, staged, request, made.begin))
-
-
-def _changed(job: JobView, message: str) -> jobs.Changed:
-    return jobs.Changed(job=to_wire.job(job), message=message)
         if isinstance(error, copying.TooLarge):
             raise TooLarge(
                 f"the code of {exec_id} cannot be copied with what the job wrote beside it: {error}. Submit the code "
                 f"again with --resume-from {exec_id}"
             ) from None
+        raise
+    return await hand_in(submits, StagedSubmission(viewer, spec, staged, request, made.begin))
+
+
 def _idempotent(platform: Platform, key: str, exec_id: str, wanted: jobs.Epochs) -> IdempotentRequest:
     keyed = platform.secret_key.keys().keyed  # the variables may be secrets
     environ = json.dumps(wanted.environ, sort_keys=True)
     return IdempotentRequest.of(key, "POST extend", exec_id, str(wanted.epochs), environ, keyed=keyed)
 
 
+def _changed(job: JobView, message: str) -> jobs.Changed:
+    return jobs.Changed(job=to_wire.job(job), message=message)
