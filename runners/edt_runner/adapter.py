@@ -129,6 +129,10 @@ class Adapter(Protocol):
         """Write the model and the optimizer state to ``folder``, in the framework's own format and with WMLA's file
         names."""
 
+    @property
+    def left_out(self) -> bool:
+        """Whether the last ``apply`` has left its step out."""
+
     def is_finite(self) -> bool:
         """Whether all trained parameters are finite numbers."""
 

@@ -108,6 +108,11 @@ class Schedule:
         """Number of training steps of the whole training (of micro-batches if the batch follows the engines)."""
         return self.steps_per_epoch * self.epochs
 
+    @property
+    def validates(self) -> bool:
+        """Whether there is a validation at all."""
+        return bool(self.test_samples and self.validation_freq)
+
     @cached_property
     def validation_steps(self) -> int:
         """Number of evaluation steps of one validation. Each has E micro-batches of ``batch_size`` samples."""

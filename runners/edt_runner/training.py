@@ -131,6 +131,7 @@ class Training:
             shuffled=request.shuffle and self.samples.shuffled,
             follows_engines=request.follows_engines,
         )
+        self._check_validated()
         if emulated is not None:
             self.widths = Widths(emulated.changes(request.reference_batch, request.batch_size))
         else:
@@ -187,7 +188,7 @@ class Training:
             run them.
         """
         request, trainable = self.request, self.request.trainable
-        callbacks = [*trainable.epoch_callbacks(request.options), *request.watched, *request.callbacks]
+        callbacks = [*self._own_callbacks(), *request.callbacks]
         if not callbacks:
             return adapter, None
         if not runs:
@@ -196,7 +197,7 @@ class Training:
             callbacks,
             trainable.model,
             trainable.optimizer,
-            trainable.parts(),
+            [*trainable.parts(), *adapter.carried()],
             epochs=self.schedule.epochs,
             steps=self.schedule.steps_per_epoch,
             seed=self.seed,
@@ -216,6 +217,25 @@ class Training:
         last = schedule.test_samples % schedule.batch_size
         sizes = {*schedule.step_sizes(0), *schedule.step_sizes(schedule.steps_per_epoch - 1)}
         return sorted(sizes | ({schedule.batch_size, last} if schedule.test_samples else set()) - {0})
+
+    def _own_callbacks(self) -> list[UserCallback]:
+        """The platform's callbacks, which run before the user's."""
+        return [*self.request.trainable.epoch_callbacks(self.request.options), *self.request.watched]
+
+    def _check_validated(self) -> None:
+        """Check that metrics of validations are only asked for if there are validations.
+
+        Raises:
+            UsageError: a callback of the platform needs one, and there is none.
+        """
+        for callback in self._own_callbacks():
+            metric = getattr(callback, "needs", None)
+            if metric is not None and metric.startswith("val_") and not self.schedule.validates:
+                raise UsageError(
+                    f"datasets_function: {callback} needs {metric}, but the training has no validation; takes a test "
+                    "data set and a validation_freq of 1 or more, or a metric of the training, such as "
+                    f"{metric.removeprefix('val_')!r}"
+                )
 
     def loader(self, processes: int) -> SampleLoader:
         return SampleLoader(self.samples, processes)
@@ -239,7 +259,10 @@ class Training:
             "arguments": list(arguments),
             "optimizer": type(trainable.optimizer).__qualname__,
             "lr_rule": self.request.lr_rule and described(self.request.lr_rule, self.reference),
-            "user_callback": [type(callback.inner).__qualname__ for callback in self.request.callbacks],
+            "user_callback": [
+                *map(str, self._own_callbacks()),
+                *(type(callback.inner).__qualname__ for callback in self.request.callbacks),
+            ],
             "parameters": fingerprint(trainable.parameters()),
             **self.facts(),
         }

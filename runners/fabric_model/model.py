@@ -131,7 +131,7 @@ class FabricModel:
             arguments.check_callable("scaleup_function", scaleup_function)
         if fn_batch_collate is not None:
             arguments.check_callable("fn_batch_collate", fn_batch_collate)
-        self.model = model
+        self.model, self._loss_reduction = model, loss_reduction
         self._datasets_function = datasets_function
         self._trainable = cast(
             Trainable,
@@ -297,6 +297,11 @@ class FabricModel:
             precision=precision,
             compile=compile,
         )
+        if lr_rule is not None and self._loss_reduction == "sum":
+            raise UsageError(
+                "lr_rule: got a rule with loss_reduction='sum', whose gradient grows with the batch already; takes "
+                "None with it, or 'sample'"
+            )
         watched = watching.watchers(early_stopping, keep_best)
         if watched and not validation_freq:
             raise arguments.usage("validation_freq", validation_freq, "1 or more with early_stopping or keep_best")

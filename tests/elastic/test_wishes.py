@@ -28,7 +28,7 @@ WISHES = {
     "a compiled model": ("dense", "--with", "compile,bf16"),
 }
 FIRST = ("a schedule that a hook of the optimizer moves", "a mean over tokens, tied weights")
-ALL = ("text", "--with", "schedule,hook,ema,clip,values,fp16,two,recompute,token,huge,watch")
+ALL = ("text", "--with", "schedule,held,hook,noise,ema,clip,values,fp16,two,recompute,token,huge,watch")
 
 
 def kill(training: Elastic, engine: int) -> None:

@@ -23,6 +23,7 @@ from edt_runner.frameworks.options import StepOptions
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
 from edt_runner.frameworks.trainable import EngineAdapter
 from edt_runner.schedule import StepKind
+from edt_runner.training import Training
 from fabric_model import FabricModel
 from support.sides import carry
 
@@ -441,3 +442,45 @@ def test_a_plain_adapter_takes_a_loss_function() -> None:
     step(one, batch(1))
     step(usual, batch(1))
     assert one.digest() == usual.digest()
+
+
+# ── what watches validations ──────────────────────────────────────────────────────────────────────────────────
+def test_a_validation_of_no_samples_has_no_loss() -> None:
+    one = adapter()
+    assert math.isnan(one.values([0.0] * one.width)["loss"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"early_stopping": 3},
+            r"EarlyStopping of val_loss \(min, 0\) needs val_loss, but the training has no validation",
+        ),
+        ({"keep_best": "val_accuracy"}, r"KeepBest of val_accuracy \(max, 0\) needs val_accuracy"),
+        ({"lr_scheduler": lr_scheduler.ReduceLROnPlateau}, "lr_scheduler: got the class"),
+        (
+            {"lr_scheduler": functools.partial(lr_scheduler.ReduceLROnPlateau, factor=0.5)},
+            "EpochSchedule of 1 needs val_loss",
+        ),
+    ],
+)
+def test_what_needs_validations_is_refused_without_a_test_set(
+    changes: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(request: Any) -> None:
+        Training(request, 1, 0)
+
+    monkeypatch.setattr("fabric_model.model.train", begin)
+    model = net()
+    wanted = FabricModel(model, lambda: (ROWS, None), F.cross_entropy, torch.optim.SGD(model.parameters(), 0.5))
+    with pytest.raises(UsageError, match=words):
+        wanted.train(1, 4, 1, **changes)
+
+
+def test_a_rule_does_not_go_with_a_sum() -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.5)
+    summed = FabricModel(model, lambda: (ROWS, None), F.cross_entropy, optimizer, loss_reduction="sum")
+    with pytest.raises(UsageError, match="lr_rule: got a rule with loss_reduction='sum'"):
+        summed.train(1, 4, 1, lr_rule="linear", batch_scaling="per_engine")

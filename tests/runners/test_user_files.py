@@ -202,3 +202,22 @@ def test_what_is_not_the_disks_fault_is_raised_at_once(tmp_path: Path, monkeypat
     with pytest.raises(FileExistsError):
         result.files.write_final("model_epoch_final")
     assert result.reports == []
+
+
+def test_only_the_newest_epochs_files_are_kept_and_another_trainings_later_ones_stay(tmp_path: Path) -> None:
+    def save(folder: Path, name: str) -> None:
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.pth").write_text(name)
+
+    (tmp_path / "model_epoch_9.pth").write_text("of an earlier training")
+    files = UserFiles(tmp_path, save, lambda error: None, lambda text: None, keep_last=2)
+    for name in ("model_epoch_1", "model_best", "model_epoch_2", "model_epoch_3"):
+        files.write(name)
+    files.write_final("model_epoch_final")
+    assert sorted(path.stem for path in tmp_path.iterdir()) == [
+        "model_best",
+        "model_epoch_2",
+        "model_epoch_3",
+        "model_epoch_9",
+        "model_epoch_final",
+    ]

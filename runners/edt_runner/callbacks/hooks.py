@@ -103,8 +103,6 @@ class UserCallbacks:
         """Whether a callback has ended the training at the end of an epoch."""
         self._asked = False
         """Whether a hook of a step has asked for that. The training ends when the epoch ends."""
-        self._records: list[Any] = []
-        self._tensors: dict[str, torch.Tensor] = {}
         for callback in callbacks:
             callback.attach(model, optimizer, epochs, steps)
 
@@ -159,7 +157,7 @@ class UserCallbacks:
             self._at_step("on_test_begin", None)
             self._at_step("on_test_batch_begin", 0)
         self._asked = self._is_asked_to_stop
-        self._finish()
+        self._ran()
 
     def _at_step(self, hook: str, index: int | None, values: Mapping[str, float] = _NONE) -> None:
         for callback in self._callbacks:
@@ -209,18 +207,27 @@ class UserCallbacks:
         self._at_step("on_train_batch_begin", 0)
 
     def _seed_for(self, place: int) -> None:
+        """Seed the generators for a round of hooks. A PyTorch model is in evaluation mode then, whatever this engine
+        has computed last."""
         seed = seeds.hook_seed(self._seed, place)
         seeds.seed_python(seed)
         self._seed_framework(seed)
+        if isinstance(self._model, torch.nn.Module):
+            self._model.eval()
 
     def _finish(self) -> None:
         self._ran()
-        self._records, self._tensors = [], {}
+        self._remembered()  # what cannot travel is refused here, and not when an engine joins
+
+    def _remembered(self) -> tuple[list[Any], dict[str, torch.Tensor]]:
+        """What each callback remembers now. Steps may change it, too: a callback may hold a scheduler."""
+        records: list[Any] = []
+        tensors: dict[str, torch.Tensor] = {}
         for index, memory in enumerate(self._memories):
-            record, tensors = memory.export()
-            self._records.append(record)
-            self._tensors |= {f"{index}.{place}": tensor for place, tensor in tensors.items()}
-        self._tensors = _ordered(self._tensors)
+            record, own = memory.export()
+            records.append(record)
+            tensors |= {f"{index}.{place}": tensor for place, tensor in own.items()}
+        return records, _ordered(tensors)
 
     # ── what they remember ────────────────────────────────────────────────────────────────────────────────────
     def export(self) -> tuple[dict[str, Any] | None, dict[str, torch.Tensor]]:
@@ -232,7 +239,8 @@ class UserCallbacks:
         if not self._begun:
             return None, {}
         own = {"stopped": self.stopped, "asked": self._asked, "ended": self._ended}
-        return {"records": self._records, **own}, self._tensors
+        records, tensors = self._remembered()
+        return {"records": records, **own}, tensors
 
     def restore(self, record: Mapping[str, Any] | None, tensors: Mapping[str, torch.Tensor]) -> None:
         """Make the callbacks remember what ``export`` of another process has returned.
@@ -243,13 +251,13 @@ class UserCallbacks:
         self._begun = record is not None
         if record is None:
             return
-        self._records = record.get("records", record.get("told"))  # an earlier release's name
-        self.stopped, self._tensors = bool(record["stopped"]), _ordered(tensors)
+        records = record.get("records", record.get("told"))  # an earlier release's name
+        self.stopped = bool(record["stopped"])
         self._asked = bool(record.get("asked", False))  # an earlier release had no hooks of steps
         self._ended = record.get("ended")
         if self._asked:
             self._model.stop_training = True
-        for index, (memory, one) in enumerate(zip(self._memories, self._records, strict=True)):
+        for index, (memory, one) in enumerate(zip(self._memories, records, strict=True)):
             start = f"{index}."
             own = {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
             memory.restore(one, own)

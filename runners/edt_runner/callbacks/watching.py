@@ -71,12 +71,20 @@ class Watched:
 class _Watcher(UserCallback):
     """What both callbacks of this module have in common."""
 
-    attached: tuple[str, ...] = ()
+    attached: tuple[str, ...] = ("metric", "mode", "min_delta")
     inner: Watched
 
     def __init__(self, inner: Watched) -> None:
         self.inner = inner
         self._model: Any = None
+
+    @property
+    def needs(self) -> str:
+        """The metric without which the callback can do nothing."""
+        return self.inner.metric
+
+    def __str__(self) -> str:
+        return f"{type(self).__qualname__} of {self.inner.metric} ({self.inner.mode}, {self.inner.min_delta:g})"
 
     def attach(self, model: Any, optimizer: Any, epochs: int, steps: int) -> None:
         self._model = model

@@ -65,15 +65,19 @@ class UserFiles:
         if error is not None:
             self._note(f"{name} is left out, since {self._folder} cannot be written: {self._room(error)}")
         elif self._keep_last is not None:
-            self._forget_old(self._keep_last)
+            self._forget_old(self._keep_last, name)
 
-    def _forget_old(self, keep: int) -> None:
-        """Remove the files of all epochs but the newest ``keep``. The final files and the best ones stay."""
+    def _forget_old(self, keep: int, name: str) -> None:
+        """Remove the files of all epochs up to that of ``name`` but the newest ``keep``. The final files and the best
+        ones stay, and so do those of later epochs, which another training may have left here."""
+        written = re.fullmatch(r"model_epoch_(\d+)", name)
+        if written is None:
+            return
         of_epoch: dict[int, list[Path]] = {}
         for path in self._folder.glob("model_epoch_*"):
             if found := re.match(r"model_epoch_(\d+)(?!\d)", path.name):
                 of_epoch.setdefault(int(found[1]), []).append(path)
-        for epoch in sorted(of_epoch)[:-keep]:
+        for epoch in sorted(epoch for epoch in of_epoch if epoch <= int(written[1]))[:-keep]:
             for path in of_epoch[epoch]:
                 _remove(path)
 

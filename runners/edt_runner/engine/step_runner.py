@@ -36,7 +36,7 @@ from edt_runner.seeds import step_seed
 from edt_runner.step_lines import EngineLines
 from edt_runner.training import Training
 
-_CHECKPOINT_SECONDS, _LOOK_SECONDS = 60.0, 0.05
+_CHECKPOINT_SECONDS, _LOOK_SECONDS = 600.0, 0.05
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,7 @@ class StepRunner:
         if step.index == 0:
             self._epoch_sums.reset(step.kind)
         sums = self._step_sums = self._adapter.sums(step.kind, reduced)
-        if self._training.request.on_nonfinite == "continue" or math.isfinite(self._adapter.loss(sums)):
+        if not trains or not self._adapter.left_out:
             self._epoch_sums.add(step.kind, sums)
         self.offset += step.advance
         self.reduced, self._sums = reduced if whole else None, None
@@ -321,12 +321,12 @@ class StepRunner:
         self._telemetry.end_step()
         if not trains or step.ends_epoch:
             self.pauses.interrupted()
-        if self.done:
-            self._judge_trained(membership)
         if self._parts.hooks is not None and self._parts.hooks.has_step_hooks:
             self._parts.hooks.end_step(step, self._adapter.values(self._epoch_sums.of(step.kind)))
         if step.ends_epoch and self._parts.hooks is not None:
             self._run_hooks(step)
+        if self.done:
+            self._judge_trained(membership)
         for what, why in self._adapter.take_warnings():
             self._link.send(GuaranteeEnded(what, why))
         size, details, best = membership.group.size, self._adapter.details(), self._best(step)
@@ -352,6 +352,8 @@ class StepRunner:
             NotFinite: the step's loss or gradient is no finite number. The state of before the step is then kept in a
                 checkpoint.
         """
+        seed = step_seed(self._training.seed, self.offset, step.micro_batches)
+        self._training.request.trainable.framework.seed_step(seed)  # hooks of the optimizer may draw numbers
         try:
             return self._adapter.apply(reduced)
         except NotFinite as error:
@@ -385,10 +387,12 @@ class StepRunner:
         )
         if not self._adapter.is_finite():
             return f"The weights themselves are no longer finite; {advice}."
-        if membership.leads and self.offset:
-            self.write_checkpoint()
-        elif not membership.leads:
+        if not membership.leads:
             self._wait_for_first_engine()
+        elif self.offset:
+            self.write_checkpoint()
+        if not self.offset:
+            return f"It was the first step, so nothing of the training is lost; {advice}."
         return f"The state before this step is kept as a checkpoint, from which a job can go on; {advice}."
 
     def _wait_for_first_engine(self) -> None:

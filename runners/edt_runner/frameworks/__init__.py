@@ -18,6 +18,7 @@ from typing import Any, Protocol, cast
 
 from edt_contract.frameworks import FRAMEWORKS
 from edt_runner.errors import RunnerError
+from edt_runner.seeds import seed_python
 
 _VARIABLES = (
     "ATEN_CPU_CAPABILITY",
@@ -72,6 +73,14 @@ class Framework(Protocol):
         """Seed the framework's global generators, on all devices."""
         import torch
 
+        torch.manual_seed(seed)
+
+    def seed_step(self, seed: int) -> None:
+        """Seed the generators of Python, NumPy and torch before a step is taken: an optimizer and its hooks may draw
+        numbers, which must be the same in every engine."""
+        import torch
+
+        seed_python(seed)
         torch.manual_seed(seed)
 
     def gpus(self) -> int:

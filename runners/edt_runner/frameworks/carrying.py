@@ -38,7 +38,7 @@ class _Carrying:
         return State({**state.meta, _KEY: record}, {**state.tensors, **own}, state.names)
 
     def begin_import(self, meta: Mapping[str, Any], shapes: Mapping[str, Any]) -> Mapping[str, Any]:
-        self._record = meta[_KEY]
+        self._record = meta.get(_KEY)
         if self._callbacks is not None and self._record is not None:
             self._callbacks.enter()
         own = {name: shape for name, shape in shapes.items() if name.startswith(_PREFIX)}

@@ -27,6 +27,7 @@ class _Judging:
 
     def __init__(self, inner: EngineAdapter, *, skips: bool) -> None:
         self._inner, self._skips, self._skipped = inner, skips, 0
+        self._left_out = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -34,12 +35,18 @@ class _Judging:
     def apply(self, reduced: Tensor) -> bool:
         gradient = reduced[: self._inner.gradient_size]
         loss = self._inner.loss(self._inner.sums(StepKind.TRAIN, reduced))
-        if (is_finite(gradient) and math.isfinite(loss)) or self._inner.absorbs_overflow:
+        self._left_out = False
+        if (is_finite(gradient) and math.isfinite(loss)) or self._inner.absorbs(reduced):
             return self._inner.apply(reduced)
         if not self._skips:
             raise NotFinite(loss, math.sqrt(squared_norm(gradient)), self._inner.learning_rate)
         self._skipped += 1
+        self._left_out = True
         return True
+
+    @property
+    def left_out(self) -> bool:
+        return self._left_out or self._inner.left_out
 
     def details(self) -> dict[str, float]:
         own = {_KEY: float(self._skipped)} if self._skipped else {}

@@ -105,14 +105,22 @@ class EngineAdapter(Adapter, Protocol):
     def has_betas(self) -> bool:
         """Whether the optimizer keeps moving averages of its gradients, as Adam and RMSprop do."""
 
-    @property
-    def absorbs_overflow(self) -> bool:
-        """Whether ``apply`` itself leaves out a step whose gradient is not finite, because the loss's scale may be too
-        large."""
+    def absorbs(self, reduced: Tensor) -> bool:
+        """Whether ``apply`` itself leaves out this step, whose gradient is not finite, because the loss's scale may be
+        too large.
+
+        Args:
+            reduced: the step's reduced vector.
+        """
 
     @property
     def learning_rate(self) -> float | None:
         """The learning rate of the first parameter group; None: it has none."""
+
+    def carried(self) -> Sequence[Any]:
+        """Objects beside model and optimizer whose state is part of this adapter's. The order is the same in every
+        process."""
+        return ()
 
     def rescaled(self, scaling: Scaling) -> AbstractContextManager[Sequence[float]]:
         """A context in which ``apply`` takes its step with ``scaling``.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,8 +24,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from edt_runner.adapter import State
 from edt_runner.callbacks.hooks import UserCallback
-from edt_runner.errors import NotFinite, UsageError
-from edt_runner.frameworks.flat import is_finite, squared_norm
+from edt_runner.errors import UsageError
 from edt_runner.frameworks.options import StepOptions
 from edt_runner.frameworks.pytorch import companions
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
@@ -283,9 +281,6 @@ class UserLoopAdapter(TorchAdapter):
         asks = self._asks = self._coding.read(reduced[-self._coding.size :], int(flat.active))
         if self._own is not None and self._own[0] == self._progress.step and self._own[1] != asks:
             raise self._coding.unlike()
-        if not asks.scaled and self.absorbs_overflow and not is_finite(flat.gradients):
-            norm = math.sqrt(squared_norm(flat.gradients))
-            raise NotFinite(self.values(self.sums(StepKind.TRAIN, reduced))["loss"], norm, self.learning_rate)
         self._due.begin(asks.optimizers)
         with self._scale.of_step(scaled=asks.scaled):
             whole = super().apply(own)
@@ -311,9 +306,9 @@ class UserLoopAdapter(TorchAdapter):
             self._details["grad_norm"] = norms[0]
         return gradients
 
-    @property
-    def absorbs_overflow(self) -> bool:
-        return self._scale.may_shrink
+    def absorbs(self, reduced: Tensor) -> bool:
+        active = int(self.layout.sections(self._plain(reduced)).active)
+        return self._scale.may_shrink and self._coding.read(reduced[-self._coding.size :], active).scaled
 
     @property
     def gradient_scale(self) -> float:

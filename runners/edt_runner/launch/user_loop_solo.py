@@ -58,7 +58,7 @@ class SoloEngine:
                 if observe is not None and step.kind is StepKind.TRAIN:
                     observe(step, 1, schedule.micro_batches, True)
                 reduced = yield from self._reduced((0, schedule.micro_batches), offset, step)
-                self._commit(reduced, step)
+                self._commit(reduced, offset, step)
                 self._free[step.kind].append(reduced)
                 if step.ends_epoch and self._ended(step):
                     return
@@ -66,8 +66,11 @@ class SoloEngine:
             self._loop.marks.close()
             self._loader.close()
 
-    def _commit(self, reduced: Tensor, step: Step) -> None:
-        if step.kind is StepKind.TRAIN:
+    def _commit(self, reduced: Tensor, offset: int, step: Step) -> None:
+        trains, training = step.kind is StepKind.TRAIN, self._training
+        if trains:
+            framework = training.request.trainable.framework
+            framework.seed_step(step_seed(training.seed, offset, step.micro_batches))
             try:
                 self._adapter.apply(reduced)
             except NotFinite as error:
@@ -75,7 +78,10 @@ class SoloEngine:
                 raise error.at(where) from None
         if step.index == 0:
             self._sums.reset(step.kind)
-        self._sums.add(step.kind, self._loop.sums(step.kind, reduced))
+        if not trains or not self._adapter.left_out:
+            self._sums.add(step.kind, self._loop.sums(step.kind, reduced))
+        if self._hooks is not None and self._hooks.has_step_hooks:
+            self._hooks.end_step(step, self._loop.values(self._sums.of(step.kind)))
 
     def _ended(self, step: Step) -> bool:
         """Run what belongs to the end of an epoch. Returns whether the training is over."""

@@ -73,7 +73,7 @@ class LoopPrecision(Precision):
 
     @property
     def may_shrink(self) -> bool:
-        return self._scaler is not None and self._used is not False and self._scaler.get_scale() > _LEAST_SCALE
+        return self._scaler is not None and self._scaler.get_scale() > _LEAST_SCALE
 
     def overflowed(self) -> None:
         state = self._scaler.state_dict()

@@ -87,6 +87,7 @@ class TorchAdapter(FlatAdapter):
         self.precision = Precision(self._options.precision, device)
         self._schedulers, self._companions = schedulers, companions or Companions((), ())
         self._details: dict[str, float] = {}
+        self._left_out = False
         self._all_parameters = dict(model.named_parameters())
         self._parameters = [p for p in self._all_parameters.values() if p.requires_grad]
         self._buffers = Buffers(model)
@@ -117,7 +118,7 @@ class TorchAdapter(FlatAdapter):
         return sums[2] / (sums[1] or 1.0)
 
     def values(self, sums: Sequence[float]) -> dict[str, float]:
-        return {"loss": self.loss(sums), **self._metrics.values(sums[_FIRST_SUMS:])}
+        return {"loss": self.loss(sums) if sums[0] else math.nan, **self._metrics.values(sums[_FIRST_SUMS:])}
 
     def gradient_weight(self, sums: Sequence[float]) -> float | None:
         return sums[1] if self._reduction == "token" else None
@@ -231,8 +232,9 @@ class TorchAdapter(FlatAdapter):
         flat = self.layout.sections(reduced)
         if self.precision.scales and not is_finite(flat.gradients):
             self.precision.overflowed()
-            self._details = {"loss_scale": self.precision.scale}
+            self._details, self._left_out = {"loss_scale": self.precision.scale}, True
             return True
+        self._left_out = False
         rates = self.optimizers.learning_rates
         gradients = self._finished(flat.gradients, flat.sums)
         used = flat.present.tolist()
@@ -282,9 +284,15 @@ class TorchAdapter(FlatAdapter):
     def gradient_scale(self) -> float:
         return self.precision.scale
 
-    @property
-    def absorbs_overflow(self) -> bool:
+    def absorbs(self, reduced: Tensor) -> bool:
         return self.precision.may_shrink
+
+    @property
+    def left_out(self) -> bool:
+        return self._left_out
+
+    def carried(self) -> Sequence[Any]:
+        return self._companions.objects
 
     @property
     def learning_rate(self) -> float | None:

@@ -41,6 +41,10 @@ class Companions:
         self._records: list[Any] = []
 
     @property
+    def objects(self) -> list[Any]:
+        return list(self._objects)
+
+    @property
     def kinds(self) -> list[str]:
         """The class of each object."""
         return [type(each).__qualname__ for each in self._objects]
@@ -104,6 +108,7 @@ def schedulers_of(optimizers: Sequence[torch.optim.Optimizer]) -> list[LRSchedul
     hundredths of a second.
     """
     own = {id(optimizer) for optimizer in optimizers}
+    gc.collect()  # one that the script has dropped may still exist, but not in every process
     return [
         each
         for each in gc.get_objects()

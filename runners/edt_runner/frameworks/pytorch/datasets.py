@@ -73,6 +73,11 @@ def map_style(name: str, given: Any) -> MapStyle:
 
 def _of_loader(name: str, loader: DataLoader[Any]) -> MapStyle:
     """The data set of a DataLoader, with the loader's function for batches. Its batches are the platform's instead."""
+    if loader.batch_size is None and loader.batch_sampler is None:
+        raise UsageError(
+            f"datasets_function: the {name} DataLoader has batch_size=None, so its data set gives whole batches; takes "
+            "a data set of samples, of which the platform makes batches of train()'s batch_size"
+        )
     sampler = loader.sampler
     inner = map_style(name, loader.dataset)
     dataset, in_order = inner.dataset, True
@@ -90,7 +95,7 @@ def _of_loader(name: str, loader: DataLoader[Any]) -> MapStyle:
     collate = loader.collate_fn if loader.batch_size is not None and loader.collate_fn is not default else None
     note = (
         f"{name}: of the DataLoader, the data set, the order and collate_fn are used; batch_size and workers are those "
-        "of train()."
+        "of train()." + (" Its drop_last has no effect: no sample is left out." if loader.drop_last else "")
     )
     return MapStyle(dataset, collate, in_order, (*inner.notes, note))
 

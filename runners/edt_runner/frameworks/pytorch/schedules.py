@@ -68,6 +68,14 @@ class EpochSchedule(UserCallback):
         self.inner = SimpleNamespace()
         self._schedulers, self._metric = schedulers, metric
 
+    @property
+    def needs(self) -> str | None:
+        """The metric without which a scheduler cannot move; None: all move without one."""
+        return self._metric if any(isinstance(each, ReduceLROnPlateau) for each in self._schedulers) else None
+
+    def __str__(self) -> str:
+        return f"{type(self).__qualname__} of {len(self._schedulers)}"
+
     def attach(self, model: Any, optimizer: Any, epochs: int, steps: int) -> None:
         return
 

@@ -107,6 +107,7 @@ class TensorFlowAdapter(FlatAdapter):
         """As the present graphs of steps have them."""
         self._details: dict[str, float] = {}
         self._committing: dict[Averages | None, Any] = {}
+        self._left_out = False
         self._own_steps: Tensor | None = None
         """How far the newest micro-batch of this process moved integer variables."""
 
@@ -219,7 +220,8 @@ class TensorFlowAdapter(FlatAdapter):
         scale, rate = self.gradient_scale, None
         if options.lr_scheduler is not None or self._keras.has_schedule(inner_optimizer(optimizer)):
             rate = self.learning_rate
-        taken = not self.absorbs_overflow or is_finite(flat.gradients)
+        taken = not self._absorbs or is_finite(flat.gradients)
+        self._left_out = not taken
         self._details = {"loss_scale": scale} if self._keras.scales_loss(optimizer) else {}
         factor = 1.0
         if options.clip_grad_norm is not None and taken:
@@ -274,8 +276,15 @@ class TensorFlowAdapter(FlatAdapter):
     def gradient_scale(self) -> float:
         return self._keras.loss_scale(self.model.optimizer)
 
+    def absorbs(self, reduced: Tensor) -> bool:
+        return self._absorbs
+
     @property
-    def absorbs_overflow(self) -> bool:
+    def left_out(self) -> bool:
+        return self._left_out
+
+    @property
+    def _absorbs(self) -> bool:
         """With a scale of 1, it is not the scale that is too large."""
         return self._keras.leaves_out_overflows(self.model.optimizer) and self.gradient_scale > 1.0
 

@@ -26,7 +26,7 @@ parser.add_argument("--recovery", type=float, default=10.0)
 options = parser.parse_args()
 known = {
     "", "schedule", "epochs", "plateau", "hook", "ema", "clip", "values", "fp16", "bf16", "two", "compile", "recompute",
-    "channels", "count", "token", "sum", "huge", "explode", "skip", "watch", "step",
+    "channels", "held", "noise", "count", "token", "sum", "huge", "explode", "skip", "watch", "step",
 }  # fmt: skip
 assert options.wishes <= known, options.wishes - known
 wants = options.wishes.__contains__
@@ -168,6 +168,14 @@ if wants("count"):  # a number that nothing but the hook knows
             group["lr"] = options.lr * 0.9 ** (number // 3)
 
     every[0].register_step_post_hook(slower)
+if wants("noise"):  # numbers that a hook draws
+
+    def stir(*ignored):
+        for parameter in net.parameters():
+            parameter.grad = parameter.grad + 1e-3 * torch.randn_like(parameter)
+
+    for each in every:
+        each.register_step_pre_hook(stir)
 if wants("ema"):  # an average of the weights, which a hook holds
     average = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(0.9))
     every[-1].register_step_post_hook(lambda *ignored: average.update_parameters(net))
@@ -179,9 +187,13 @@ class Averaging(Callback):
     def __init__(self):
         super().__init__()
         self.seen = []
+        if wants("held"):  # a scheduler that steps move, and that the callback only reads
+            self.schedules = list(asked["lr_scheduler"])
 
     def on_epoch_end(self, epoch, save_model=False):
         self.seen.append(sorted(self.metrics))
+        if wants("held"):
+            self.rates = [schedule.get_last_lr()[0] for schedule in self.schedules]
         if wants("ema"):
             self.total = float(sum(p.double().sum() for p in average.parameters()))
 
