@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 _LARGER = frozenset({
     "acc", "accuracy", "auc", "auroc", "auprc", "ap", "map", "bleu", "rouge", "meteor", "chrf", "correlation", "corr",
@@ -13,6 +14,7 @@ _LARGER = frozenset({
 _WORDS = re.compile(r"[a-z]+[0-9]*")
 
 
+@lru_cache(maxsize=1024)
 def larger_is_better(name: str) -> bool:
     """Whether a larger value of the metric is better. Losses, errors and all unknown names: a smaller one.
 

@@ -160,6 +160,18 @@ def _number(low: float = -math.inf, high: float = math.inf) -> Field:
     return Field(26, fit)
 
 
+def _seconds() -> Field:
+    """A field with a duration of at most 1e10 seconds. One below a nanosecond, which no clock measures, becomes 0: a
+    rate over it would not be finite."""
+    number = _number(0, 1e10)
+
+    def fit(value: Any) -> Any:
+        found = number.fit(value)
+        return found if found is _NOTHING or found >= 1e-9 else 0.0
+
+    return Field(number.most, fit)
+
+
 def _text(most: int, pattern: str = "") -> Field:
     """A field with text of at most ``most`` bytes in UTF-8. Longer text is cut, and characters that a database refuses
     become U+FFFD. If ``pattern`` is given, the whole text must match it."""
@@ -210,6 +222,7 @@ def _fit_ports(value: Any) -> Any:
 
 _FLAG = Field(5, lambda value: value if isinstance(value, bool) else _NOTHING)
 _NUMBER = _number()
+_SECONDS = _seconds()
 _STEP = _whole()
 _COUNT = _whole(high=INT32)
 _MESSAGE = _text(1000)
@@ -285,7 +298,7 @@ BODIES: Mapping[ReportKind, Body] = {
             "kind": _EXIT,
             "code": _whole(-INT32, INT32),
             "signal": _whole(0, 255),
-            "seconds": _number(0, 1e10),
+            "seconds": _SECONDS,
             "oom": _FLAG,
             "message": _MESSAGE,
         },
@@ -301,7 +314,7 @@ BODIES: Mapping[ReportKind, Body] = {
             "generation": _COUNT,
             "step": _STEP,
             "workers": _COUNT,
-            "pause_seconds": _number(0, 1e10),
+            "pause_seconds": _SECONDS,
             "joined": _ALLOCATIONS,
             "left": _ALLOCATIONS,
             "lost": _ALLOCATIONS,
@@ -322,7 +335,7 @@ BODIES: Mapping[ReportKind, Body] = {
             "samples_per_second": _number(0),
             "metrics": _metrics(),
             "samples": _STEP,
-            "seconds": _number(0, 1e10),
+            "seconds": _SECONDS,
         },
         of_training=True,
         burst=50_000,
@@ -334,7 +347,7 @@ BODIES: Mapping[ReportKind, Body] = {
             "epoch": _COUNT,
             "workers": _COUNT,
             "samples": _STEP,
-            "seconds": _number(0, 1e10),
+            "seconds": _SECONDS,
             "metrics": _metrics(),
         },
         needs=("step", "metrics"),
@@ -377,7 +390,7 @@ BODIES: Mapping[ReportKind, Body] = {
         a_minute=120,
     ),
     ReportKind.STORAGE: Body(
-        {"place": _text(64), "error": _text(400), "seconds": _number(0, 1e10), "given_up": _COUNT},
+        {"place": _text(64), "error": _text(400), "seconds": _SECONDS, "given_up": _COUNT},
         needs=("place",),
         of_training=True,
         burst=200,

@@ -173,6 +173,8 @@ class JobView:
     """Since when its user has paused it; None: it is not paused."""
     paused_by: str | None = None
     """Name of the user who paused it."""
+    pausing: bool = False
+    """Whether it is paused and has an attempt that has not ended. Slots on a lost node say nothing of that."""
     wanted_epochs: int | None = None
     """The epochs that a user gave its training in all; None: those of its script."""
     resumed_from: str | None = None
@@ -206,6 +208,7 @@ class JobView:
             waits=self.waiting is not None,
             stop_requested=self.stop_requested_at is not None,
             paused=self.paused_at is not None,
+            pausing=self.pausing,
         )
 
     @property

@@ -11,10 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
+from edt_contract.reports import ReportKind
+from edt_scheduler.decide.reconcile import look
 from edt_scheduler.home.secret_key import KeyFile, Keys
 from edt_scheduler.model.jobs import Begin
 from edt_scheduler.operations import accounts, execs, lives
 from edt_scheduler.views import JobView
+from support.puppets import Puppet
 from support.served_api import ARGS, EXECS, ServedApi
 from support.whole_checkpoints import write_checkpoint
 
@@ -50,6 +53,43 @@ def test_a_job_is_paused_and_resumed_and_the_answers_say_what_happens(api: Serve
     resumed = ask(ana, job, "resume").json()
     assert resumed["message"] == f"{job.exec_id} waits for slots and starts as soon as it has some"
     assert resumed["job"]["paused_at"] is None
+
+
+def test_the_answers_about_a_job_that_holds_slots_say_what_happens_to_it(api: ServedApi) -> None:
+    ana, job = api.client("ana"), api.submit("ana")
+    name, node = job.exec_id, Puppet(api.platform).join()
+    look(api.platform)
+    node.fetch()
+    node.report((name, 1), ReportKind.ATTEMPT_STARTED, pid=1)
+
+    def told(verb: str, **body: object) -> str:
+        message: str = ask(ana, job, verb, **body).json()["message"]
+        return message
+
+    alone = told("pause")
+    assert alone.startswith(f"{name} is pausing: its processes are asked to end, and killed after ")
+    assert alone.endswith(
+        f"`edt resume {name}` starts it again from the beginning of its script, which may have kept checkpoints of its "
+        "own"
+    )
+    again = f"{name} goes on; if it is leaving its slots already, it starts as soon as it has some again"
+    assert told("resume") == again
+    refused = ask(ana, job, "extend", epochs=9)
+    assert (refused.status_code, refused.json()["code"]) == (409, "not-now")
+    assert "only its script knows the epochs of a loop of its own" in refused.json()["detail"]
+
+    node.report((name, 1), ReportKind.ENGINES_KNOWN, engines=4, steps_total=100, epochs=2)
+    assert told("pause") == (
+        f"{name} is pausing: its engines leave at the next step with a checkpoint; `edt resume {name}` lets it go on"
+    )
+    assert told("extend", epochs=9) == (
+        f"{name} has 9 epochs in all: it is paused, and trains them once `edt resume {name}` lets it go on"
+    )
+    told("resume")
+    assert told("extend", epochs=8) == (
+        f"{name} has 8 epochs in all: its engines leave at the next step with a checkpoint, and go on with that a "
+        "second or two later"
+    )
 
 
 def test_another_users_job_is_unknown(api: ServedApi) -> None:

@@ -62,6 +62,12 @@ def test_whatever_json_it_is_it_becomes_a_bounded_body_or_none(kind, body):
     assert fit(kind, json.loads(text)) == Fitted(fitted.body), "what fits once fits again, unchanged"
 
 
+@pytest.mark.parametrize(("told", "kept"), [(5e-324, 0.0), (9e-10, 0.0), (1e-9, 1e-9), (0, 0.0), (1e10, 1e10)])
+def test_a_duration_that_no_clock_measures_is_none(told, kept):
+    assert fit(ReportKind.PROGRESS, {"seconds": told}) == Fitted({"seconds": kept})
+    assert fit(ReportKind.PROGRESS, {"seconds": -1e-12}).body == {}
+
+
 @given(text=st.text(), most=st.integers(1, 50))
 def test_clean_text_is_short_and_can_be_stored(text, most):
     found = clean(text, most)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 
 import pytest
@@ -17,6 +18,7 @@ from edt_scheduler.model.progress import (
     early_end,
     eta_seconds,
     final_points,
+    mean_rate,
     share_done,
     with_report,
 )
@@ -225,6 +227,7 @@ class TestPace:
         assert eta_seconds(pace, 10) is None
         assert eta_seconds({"steps_per_second": 2.0, "step": 12}, 10) == 0
         assert eta_seconds({"steps_per_second": 2.0, "step": 2}, None) is None
+        assert eta_seconds({"steps_per_second": 1e-307, "step": 2}, 10_000) is None
 
     def test_a_report_without_a_step_changes_nothing(self) -> None:
         before = with_report(None, {"step": 1, "workers": 1}, 1, 0.0)
@@ -280,6 +283,26 @@ class TestHowFarAndHowFast:
         node.end((job, 2), ExitKind.FINISHED)
         assert stage.job(job).progress["samples_per_second"] == 50.0
         assert stage.job(job).mean_samples_per_second == 50.0
+
+    @pytest.mark.parametrize(
+        "odd",
+        [{"samples": 2**53 - 1, "seconds": 5e-324}, {"samples_per_second": 1.7e308}],
+        ids=["steps that took no time", "rates that have no median"],
+    )
+    def test_a_job_whose_engines_report_what_has_no_finite_mean_ends_without_one(
+        self, training: tuple[Stage, Puppet, str], odd: dict[str, float]
+    ) -> None:
+        stage, node, job = training
+        for step in (10, 20):
+            progress(node, job, step, **odd)
+        node.end((job, 1), ExitKind.FINISHED)
+        ended = stage.job(job)
+        assert (ended.state, ended.mean_samples_per_second) == (JobState.FINISHED, None)
+        json.dumps(ended.progress, allow_nan=False)
+
+    @pytest.mark.parametrize(("samples", "seconds"), [(1, 5e-324), (2**53 - 1, 1e-300), (0, 1.0), (1, 0.0)])
+    def test_a_mean_is_finite_or_unknown(self, samples: int, seconds: float) -> None:
+        assert mean_rate(samples, seconds) is None
 
     def test_a_failed_job_tells_the_step_at_which_it_failed_and_not_that_of_its_last_report(
         self, training: tuple[Stage, Puppet, str]

@@ -154,6 +154,25 @@ class TestBest:
         assert stored(stage, job) == 1 and curve(stage, job).validations_total == 1
         assert stage.job(job).best == {"val_loss": {"value": 0.5, "epoch": 1, "step": 10}}
 
+    @pytest.mark.parametrize(("epoch", "fence"), [(60, 1), (60, 2), (50, 2)])
+    def test_it_is_known_though_its_point_was_left_out_since_and_a_validation_is_done_again(
+        self, training: tuple[Stage, Puppet, str], monkeypatch: pytest.MonkeyPatch, epoch: int, fence: int
+    ) -> None:
+        monkeypatch.setattr(metrics, "MOST", 8)
+        stage, node, job = training
+        for each in range(1, 61):
+            validate(node, job, each, loss=0.1 if each == 23 else 1.0, error=1.0 / each)
+        assert 23 not in [each.epoch for each in curve(stage, job).validations]
+        if fence == 2:
+            node.end((job, 1), ExitKind.LOST)
+            stage.clock.pass_(60)
+            stage.settle()
+        validate(node, job, epoch, fence=fence, loss=0.9, error=1.0 / epoch)
+        assert stage.job(job).best == {
+            "val_loss": {"value": 0.1, "epoch": 23, "step": 230},
+            "val_error": {"value": 1.0 / epoch, "epoch": epoch, "step": 10 * epoch},
+        }
+
 
 class TestKept:
     def test_a_long_training_keeps_a_bounded_number_and_always_the_newest(

@@ -20,6 +20,7 @@ from edt_api.submissions.keras2 import asks_nobody, keras2_spelling, with_keras2
 from edt_scheduler.errors import JobOver
 from edt_scheduler.home import copying
 from edt_scheduler.model.idempotency import IdempotentRequest
+from edt_scheduler.model.states import JobStatus
 from edt_scheduler.operations import execs, lives
 from edt_scheduler.operations.submitting import StagedSubmission
 from edt_scheduler.platform import Platform
@@ -27,18 +28,21 @@ from edt_scheduler.views import JobView, UserView
 
 router = APIRouter(prefix="/api/v1/jobs")
 
+_HOLDS_SLOTS = frozenset({JobStatus.STARTING, JobStatus.RUNNING})
+
 
 @router.post("/{exec_id}/pause")
 def pause(platform: ThePlatform, viewer: Viewer, exec_id: str) -> jobs.Changed:
     """Pause a job: its engines leave at the next step with a checkpoint, and it gets no slot until it is resumed.
 
-    A gang's processes are asked to end, and start again from the beginning of their script.
+    The processes of a gang, or of a script that trains in a loop of its own, are asked to end, and start again from the
+    beginning of their script.
     """
     job = lives.pause(platform, exec_id, viewer=viewer)
     later = f"`edt resume {exec_id}` lets it go on"
-    if not job.slots:
+    if job.status is JobStatus.PAUSED:
         message = f"{exec_id} is paused: it gets no slot; {later}"
-    elif job.gang is None:
+    elif job.gang is None and job.engines is not None:
         message = f"{exec_id} is pausing: its engines leave at the next step with a checkpoint; {later}"
     else:
         grace = f"{platform.settings.grace_seconds:g} s"
@@ -51,10 +55,14 @@ def pause(platform: ThePlatform, viewer: Viewer, exec_id: str) -> jobs.Changed:
 
 @router.post("/{exec_id}/resume")
 def resume(platform: ThePlatform, viewer: Viewer, exec_id: str) -> jobs.Changed:
-    """Let a paused job go on: it waits for slots as before."""
+    """Let a paused job go on: it waits for slots as before, unless it has not begun to leave those that it holds."""
     job = lives.go_on(platform, exec_id, viewer=viewer)
     how = "goes on from its newest checkpoint" if job.checkpoint_step is not None else "starts"
-    return _changed(job, f"{exec_id} waits for slots and {how} as soon as it has some")
+    if job.status in _HOLDS_SLOTS:
+        message = f"{exec_id} goes on; if it is leaving its slots already, it {how} as soon as it has some again"
+    else:
+        message = f"{exec_id} waits for slots and {how} as soon as it has some"
+    return _changed(job, message)
 
 
 @router.post("/{exec_id}/extend")
@@ -77,7 +85,9 @@ async def extend(
     except JobOver:
         job = await _new_job(platform, submits, viewer, exec_id, wanted, key)
         return _changed(job, f"{job.exec_id} goes on where {exec_id} ended, with {wanted.epochs} epochs in all")
-    if job.slots:
+    if job.paused_at is not None:
+        how = f"it is paused, and trains them once `edt resume {exec_id}` lets it go on"
+    elif job.status in _HOLDS_SLOTS:
         how = "its engines leave at the next step with a checkpoint, and go on with that a second or two later"
     else:
         how = "it holds no slot now, and trains them when it does"

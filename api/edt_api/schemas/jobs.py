@@ -278,7 +278,8 @@ class Job(Output):
         "failed",
     ]
     """The state as people see it. ``starting``: the job holds slots, and its attempt has not reported its start yet.
-    ``pausing``: its user has paused the job, and some of its processes still run; ``paused``: none does.
+    ``pausing``: its user has paused the job, and some of its processes still run; ``paused``: none does, except on
+    nodes that are lost.
     ``stopping``: the job was asked to stop, and some of its processes still run.
     """
     kind: JobKind = JobKind.ELASTIC
@@ -309,7 +310,7 @@ class Job(Output):
     finished_at: float | None
     stop_requested_at: float | None
     paused_at: float | None = None
-    """Since when a user has paused the job; None: it is not paused."""
+    """Since when a user has paused the job; None: it is not paused, or is over."""
     paused_by: str | None = None
     """Name of the user who paused it."""
     wanted_epochs: int | None = None

@@ -191,7 +191,7 @@ def _move_on(tx: Connection, job: Row[Any], attempt: Row[Any], end: End, now: fl
     one_slot = job.engines is None and not attempt.gang
     if after is JobState.FINISHED and one_slot and job.num_worker * job.worker_device_num > 1:
         message = message or _NOT_ELASTIC
-    if after is JobState.FINISHED and job.wanted_epochs != attempt.wanted_epochs:
+    if after is JobState.FINISHED and _wanted_more(job, attempt):
         message = message or _too_late(job)
     wait = backoff_seconds(ExitKind.LOST if lost else kind, times)
     values["not_before"] = now + wait if wait else None
@@ -205,6 +205,12 @@ def _move_on(tx: Connection, job: Row[Any], attempt: Row[Any], end: End, now: fl
         conclude(tx, job, after, values["message"], sentence, now, data)
     elif after is not JobState(job.state):
         jobs.move(tx, job.id, after, sentence, now, data)
+
+
+def _wanted_more(job: Row[Any], attempt: Row[Any]) -> bool:
+    """Whether the job was given more epochs than those with which its last attempt trained."""
+    trained = attempt.wanted_epochs or job.epochs
+    return trained is not None and job.wanted_epochs is not None and job.wanted_epochs > trained
 
 
 def _too_late(job: Row[Any]) -> str:

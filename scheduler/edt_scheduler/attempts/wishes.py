@@ -17,16 +17,20 @@ from edt_scheduler.model.states import JobState, ResizeCause
 from edt_scheduler.store import allocations, attempts, jobs, outbox
 
 MOST_EPOCHS = 1_000_000_000
+_ITS_OWN_LOOP = (
+    "has not said that its training is elastic: only its script knows the epochs of a loop of its own. If the script "
+    "has just started, extend it again as soon as it trains"
+)
 
 
 def pause(tx: Connection, job: Row[Any], by: str, now: float) -> None:
     """Pause a job: its engines leave at their next step boundary with a checkpoint, and it gets nothing until it is let
-    go on. A gang has no checkpoint of the platform: its processes are asked to end, and start again from the beginning
-    of their script.
+    go on. A gang has no checkpoint of the platform, nor has a script that trains in a loop of its own: their processes
+    are asked to end, and start again from the beginning of their script.
 
     Raises:
         JobOver: the job is over.
-        NotNow: the job is paused already, or is being stopped.
+        NotNow: the job is paused already, is being stopped, or its training has just ended.
     """
     name = exec_id(job.id)
     if JobState(job.state).terminal:
@@ -35,6 +39,8 @@ def pause(tx: Connection, job: Row[Any], by: str, now: float) -> None:
         raise NotNow(name, "is being stopped: it cannot be paused any more")
     if job.paused_at is not None:
         raise NotNow(name, f"is paused already, by {job.paused_by}")
+    if _has_trained(attempts.live(tx, job.id)):
+        raise NotNow(name, "has just ended its training: its script does the rest without slots, and cannot be paused")
     jobs.change(tx, job.id, paused_at=now, paused_by=by)
     jobs.record(tx, job.id, "paused", f"paused by {by}", {"by": by}, now)
     outbox.put_scheduler(tx, now)
@@ -81,7 +87,8 @@ def extend(tx: Connection, job: Row[Any], epochs: int, by: str, now: float) -> N
     Raises:
         JobOver: the job is over.
         EpochsInvalid: the training has done so many epochs already, or has this number anyway.
-        NotNow: the job is being stopped, its training has just ended, or it is a gang.
+        NotNow: the job is being stopped, its training has just ended, or only its own script knows its epochs: it is a
+            gang, or it runs and has not said that its training is elastic.
     """
     name = exec_id(job.id)
     check(job, epochs)
@@ -92,8 +99,10 @@ def extend(tx: Connection, job: Row[Any], epochs: int, by: str, now: float) -> N
     if job.wanted_epochs == epochs:
         return
     attempt = attempts.live(tx, job.id)
-    if attempt is not None and attempt.trained_at is not None:
+    if _has_trained(attempt):
         raise NotNow(name, "has just ended its training: extend it again as soon as it is FINISHED")
+    if job.engines is None and JobState(job.state) is JobState.RUNNING:
+        raise NotNow(name, _ITS_OWN_LOOP)
     jobs.change(tx, job.id, wanted_epochs=epochs)
     before = job.wanted_epochs or job.epochs
     data = {"by": by, "epochs": epochs, "before": before}
@@ -105,6 +114,11 @@ def extend(tx: Connection, job: Row[Any], epochs: int, by: str, now: float) -> N
         lifecycle.take_back(tx, job.id, attempt.fence, held, ResizeCause.EXTEND, why, now)
         lifecycle.settle(tx, job.id, now)
     outbox.put_scheduler(tx, now)
+
+
+def _has_trained(attempt: Row[Any] | None) -> bool:
+    """Whether the training of a job's live attempt has ended. Its script goes on, without slots."""
+    return attempt is not None and attempt.trained_at is not None
 
 
 def check(job: Row[Any], epochs: int) -> None:

@@ -119,15 +119,16 @@ def validated(context: Context) -> None:
         None,
         found,
     )
-    metrics.add_validation(context.tx, job.id, context.report.fence, point)
-    if job.validation is not None and job.validation["step"] >= point.step:
-        # The training has gone back to a checkpoint: what was validated after it does not count any more.
+    again = metrics.add_validation(context.tx, job.id, context.report.fence, point)
+    best = validation.up_to(job.best, point.step if again else point.step - 1)
+    if len(best) < len(job.best):
+        # The training has gone back to a checkpoint: what was validated after it does not count any more. What counts
+        # still is not read anew, because its point may have been left out since.
         rows = metrics.validations_of(context.tx, job.id)
-        best = validation.best_of(final_points([to_views.validation_point(row) for row in rows]))
-    else:
-        best = validation.with_point(job.best, point)
+        read = validation.best_of(final_points([to_views.validation_point(row) for row in rows]))
+        best = {name: best.get(name) or read[name] for name in job.best if name in best or name in read}
     newest = {**body, "time": point.time, "metrics": found}
-    jobs.change(context.tx, job.id, validation=newest, best=best)
+    jobs.change(context.tx, job.id, validation=newest, best=validation.with_point(best, point))
 
 
 def best_kept(context: Context) -> None:

@@ -47,7 +47,7 @@ def eta_seconds(pace: Mapping[str, Any] | None, steps_total: int | None) -> floa
     rate = pace.get("steps_per_second") if pace else None
     if not pace or not rate or steps_total is None:
         return None
-    return float(max(0, steps_total - pace["step"]) / rate)
+    return _finite(max(0, steps_total - pace["step"]) / rate)
 
 
 def share_done(report: Mapping[str, Any], steps_total: int | None, *, finished: bool) -> float | None:
@@ -86,15 +86,16 @@ def early_end(report: Mapping[str, Any], steps_total: int | None, epochs: int | 
 
 
 def mean_rate(samples: int, seconds: float) -> float | None:
-    """Samples per second of all training steps of a job; None: it has reported none, or not how long they took."""
-    return samples / seconds if samples > 0 and seconds > 0 else None
+    """Samples per second of all training steps of a job; None: it has reported none, or not how long they took, or what
+    it reported has no finite mean."""
+    return _finite(samples / seconds) if samples > 0 and seconds > 0 else None
 
 
 def usual_rate(rates: Sequence[float]) -> float | None:
     """Samples per second of a training whose engines did not report how long their steps took: the median of the rates
-    in its reports; None: there are no rates.
+    in its reports; None: there are no rates, or their median is not finite.
     """
-    return median(rates) if rates else None
+    return _finite(median(rates)) if rates else None
 
 
 @dataclass(frozen=True)
@@ -206,6 +207,11 @@ def limit_metrics(points: Sequence[MetricPoint]) -> list[MetricPoint]:
         replace(point, metrics={name: value for name, value in point.metrics.items() if name in few})
         for point in points
     ]
+
+
+def _finite(value: float) -> float | None:
+    """The value; None: it is not finite. PostgreSQL stores no such number in JSON, and no answer of the API has one."""
+    return value if math.isfinite(value) else None
 
 
 def _loss(point: MetricPoint) -> float:

@@ -56,7 +56,7 @@ class JobStatus(enum.StrEnum):
     STARTING = "starting"  # PENDING: it holds slots, and its attempt has not reported its start
     RUNNING = "running"
     PAUSING = "pausing"  # its user has paused it, and processes of it are left
-    PAUSED = "paused"  # its user has paused it, and it holds nothing
+    PAUSED = "paused"  # its user has paused it, and no process of it is left, except on nodes that are lost
     STOPPING = "stopping"  # it was asked to stop, and processes of it are left
     FINISHED = "finished"
     STOPPED = "stopped"
@@ -72,14 +72,16 @@ _STATUSES = {
 }
 
 
-def job_status(state: JobState, *, slots: int, waits: bool, stop_requested: bool, paused: bool = False) -> JobStatus:
+def job_status(
+    state: JobState, *, slots: int, waits: bool, stop_requested: bool, paused: bool = False, pausing: bool = False
+) -> JobStatus:
     """The status of a job in ``state`` that holds ``slots`` slots. ``waits``: whether a reason is known why it must
-    wait. ``paused``: whether its user has paused it.
+    wait. ``paused``: whether its user has paused it. ``pausing``: whether processes of it may be left nevertheless.
     """
     if stop_requested and not state.terminal:
         return JobStatus.STOPPING
     if paused and not state.terminal:
-        return JobStatus.PAUSING if slots else JobStatus.PAUSED
+        return JobStatus.PAUSING if pausing else JobStatus.PAUSED
     if state is JobState.PENDING:
         return JobStatus.STARTING if slots and not waits else JobStatus.WAITING
     return _STATUSES[state]

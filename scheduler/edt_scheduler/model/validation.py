@@ -41,6 +41,11 @@ def with_point(best: Best, point: MetricPoint) -> Best:
     return found
 
 
+def up_to(best: Best, step: int) -> Best:
+    """The best values that were found by this step."""
+    return {name: each for name, each in best.items() if each["step"] <= step}
+
+
 def best_of(points: Iterable[MetricPoint]) -> Best:
     """The best values of several validations, which are in order."""
     best: Best = {}

@@ -37,6 +37,12 @@ def every_live(tx: Connection) -> list[Row[Any]]:
     return list(tx.execute(query.where(attempts.c.ended_at.is_(None)).order_by(attempts.c.job_id)))
 
 
+def with_live(tx: Connection, job_ids: Iterable[int]) -> set[int]:
+    """Those of these jobs that have a live attempt."""
+    query = select(attempts.c.job_id).where(attempts.c.ended_at.is_(None))
+    return {row.job_id for row in rows_of(tx, query, attempts.c.job_id, job_ids)}
+
+
 def get(tx: Connection, job_id: int, fence: int) -> Row[Any]:
     """The row of an attempt that must exist, with ``gang``: whether its job is a gang."""
     return tx.execute(_with_gang().where(of_attempt(attempts, job_id, fence))).one()

@@ -364,7 +364,7 @@ def move(
     if after is JobState.RUNNING and job.started_at is None:
         values["started_at"] = now
     if after.terminal:
-        values["finished_at"] = now
+        values |= {"finished_at": now, "paused_at": None, "paused_by": None}
         environs.erase(tx, number)
     if after is not JobState.PENDING:
         values["waiting"] = None

@@ -56,7 +56,7 @@ def add(tx: Connection, job_id: int, fence: int, time: float, report: Mapping[st
     tx.execute(insert(metric_points).values(job_id=job_id, number=number, **values))
 
 
-def add_validation(tx: Connection, job_id: int, fence: int, point: MetricPoint) -> None:
+def add_validation(tx: Connection, job_id: int, fence: int, point: MetricPoint) -> bool:
     """Store the point of a validation. A new first engine may report the newest validation again; it then replaces
     itself.
 
@@ -65,6 +65,9 @@ def add_validation(tx: Connection, job_id: int, fence: int, point: MetricPoint) 
         job_id: Number of the job.
         fence: Number of the attempt that reported.
         point: The validation.
+
+    Returns:
+        Whether it replaced itself.
     """
     values = {name: getattr(point, name) for name in _OF_A_VALIDATION} | {"metrics": _named(point.metrics)}
     this = validations.c.job_id == job_id
@@ -72,9 +75,10 @@ def add_validation(tx: Connection, job_id: int, fence: int, point: MetricPoint) 
     row = tx.execute(newest.limit(1)).one_or_none()
     if row is not None and (row.fence, row.step) == (fence, point.step):
         tx.execute(update(validations).where(this, validations.c.number == row.number).values(**values))
-        return
+        return True
     number = _next_number(tx, validations, job_id)
     tx.execute(insert(validations).values(job_id=job_id, number=number, fence=fence, **values))
+    return False
 
 
 def _next_number(tx: Connection, table: Table, job_id: int) -> int:

@@ -15,8 +15,8 @@ from edt_scheduler.model.jobs import DefaultLog, exec_id, folder_sent
 from edt_scheduler.model.progress import PACE, MetricPoint, eta_seconds, mean_rate
 from edt_scheduler.model.states import Intent, JobState, ResizeCause, Role, Scope, health
 from edt_scheduler.settings import Settings
+from edt_scheduler.store import attempts, nodes, usage
 from edt_scheduler.store import jobs as store
-from edt_scheduler.store import nodes, usage
 from edt_scheduler.store.queries import rows_of
 from edt_scheduler.store.tables import allocations
 from edt_scheduler.views import (
@@ -46,7 +46,8 @@ def jobs(tx: Connection, settings: Settings, rows: Sequence[Row[Any]]) -> list[J
     query = open_ones.group_by(allocations.c.job_id)
     found = rows_of(tx, query, allocations.c.job_id, (row.id for row in rows))
     held: dict[int, int] = {each.job_id: each.number for each in found}
-    return [_job(settings, row, held.get(row.id, 0)) for row in rows]
+    going = attempts.with_live(tx, [row.id for row in rows if row.paused_at is not None])
+    return [_job(settings, row, held.get(row.id, 0), pausing=row.id in going) for row in rows]
 
 
 def users_command(row: Row[Any]) -> str:
@@ -56,7 +57,7 @@ def users_command(row: Row[Any]) -> str:
     return " ".join((*row.gang["command"], *row.arguments))
 
 
-def _job(settings: Settings, row: Row[Any], slots: int) -> JobView:
+def _job(settings: Settings, row: Row[Any], slots: int, *, pausing: bool) -> JobView:
     name = exec_id(row.id)
     directory = settings.job_directory(name)
     return view_of(
@@ -69,6 +70,7 @@ def _job(settings: Settings, row: Row[Any], slots: int) -> JobView:
         options=tuple((name, value) for name, value in row.options),
         folder=folder_sent(row.work_dir),
         slots=slots,
+        pausing=pausing,
         progress={key: value for key, value in row.progress.items() if key != PACE},
         exactness=judge(store.compared(row), row.inexact, started=row.started_at is not None),
         eta_seconds=eta_seconds(row.progress.get(PACE), row.steps_total) if row.state == JobState.RUNNING else None,

@@ -1,4 +1,4 @@
-// openapi.json sha256: 874d75d430b000337f24c4cd90d05c7f70d2be09029b77cc7e1c873d5fedb10e
+// openapi.json sha256: d8f019342bdd2aa800cc7fb53e6a441e419199b45b95abf30f83f6a0831a5740
 export interface paths {
     "/api/v1/frameworks": {
         parameters: {
@@ -276,7 +276,8 @@ export interface paths {
          * Pause
          * @description Pause a job: its engines leave at the next step with a checkpoint, and it gets no slot until it is resumed.
          *
-         *     A gang's processes are asked to end, and start again from the beginning of their script.
+         *     The processes of a gang, or of a script that trains in a loop of its own, are asked to end, and start again from the
+         *     beginning of their script.
          */
         post: operations["lives_pause"];
         delete?: never;
@@ -360,7 +361,7 @@ export interface paths {
         put?: never;
         /**
          * Resume
-         * @description Let a paused job go on: it waits for slots as before.
+         * @description Let a paused job go on: it waits for slots as before, unless it has not begun to leave those that it holds.
          */
         post: operations["lives_resume"];
         delete?: never;

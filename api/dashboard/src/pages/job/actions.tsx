@@ -27,7 +27,7 @@ export function useJobActions(onRemoved?: (id: string) => void): { ask: AskAbout
   );
   const ask = useCallback<AskAboutJob>(
     (action, job) => {
-      if (action === "resume" || (action === "pause" && job.kind === "elastic")) void turn(action, job);
+      if (action === "resume" || (action === "pause" && lostByPausing(job) === null)) void turn(action, job);
       else setAsked({ action, job });
     },
     [turn],
@@ -65,7 +65,7 @@ export function useJobActions(onRemoved?: (id: string) => void): { ask: AskAbout
         onConfirm={() => void turn("pause", job).finally(close)}
       >
         <p>
-          <strong>{job.app_name}</strong> {lostByPausing}
+          <strong>{job.app_name}</strong> {lostByPausing(job)}
         </p>
       </Confirm>
     );

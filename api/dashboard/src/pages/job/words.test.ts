@@ -1,13 +1,22 @@
 import { describe, expect, it } from "vitest";
 
 import { job } from "../../testing/jobs";
-import { kindWords, lostByStopping, metricWord, notElastic, otherMetrics, validationName, withoutValidation } from "./words";
+import { kindWords, lostByPausing, lostByStopping, metricWord, notElastic, otherMetrics, validationName, withoutValidation } from "./words";
 
 describe("a job that is stopped", () => {
   it("is said to be kept up to its newest checkpoint, or not at all", () => {
     expect(lostByStopping(job(7, { checkpoint_step: 45 }))).toMatch(/kept up to step 45 at least[^]*edt submit … --resume-from edt-7/);
     expect(lostByStopping(job(7))).toContain("no checkpoint yet, so it cannot go on later");
     expect(lostByStopping(job(7, { kind: "gang", checkpoint_step: null }))).toContain("has some seconds to save. It cannot go on later");
+  });
+});
+
+describe("a job that is paused", () => {
+  it("begins anew, which is asked before, if it is a gang or trains in a loop of its own", () => {
+    expect(lostByPausing(job(7, { engines: 4, slots: 2 }))).toBeNull();
+    expect(lostByPausing(job(7, { engines: null, slots: 0 }))).toBeNull();
+    expect(lostByPausing(job(7, { engines: null, slots: 1 }))).toMatch(/^has not said that it is elastic: [^]*from the beginning of their script/);
+    expect(lostByPausing(job(7, { kind: "gang", slots: 1 }))).toMatch(/^is not elastic: [^]*from the beginning of their script/);
   });
 });
 

@@ -28,9 +28,12 @@ export function lostByStopping(job: Pick<Job, "kind" | "checkpoint_step" | "id">
   return `ends at once. Its training is kept up to step ${job.checkpoint_step} at least, from which a new job can go on: edt submit … --resume-from ${job.id}. ${stays}`;
 }
 
-/** What is lost with a gang that is paused; follows its name. */
-export const lostByPausing =
-  "is not elastic: its processes are told to end, have some seconds to save, and start again from the beginning of their script when it is resumed.";
+/** What is lost with a job that is paused; follows its name. Null: nothing, so nobody needs to be asked. */
+export function lostByPausing(job: Pick<Job, "kind" | "engines" | "slots">): string | null {
+  if (job.kind === "elastic" && (job.engines !== null || job.slots === 0)) return null;
+  const why = job.kind === "gang" ? "is not elastic" : "has not said that it is elastic";
+  return `${why}: its processes are told to end, have some seconds to save, and start again from the beginning of their script when it is resumed.`;
+}
 
 const CAUSES: Readonly<Record<string, string>> = {
   submit: "Started",
