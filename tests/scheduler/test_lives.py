@@ -137,6 +137,41 @@ class TestPausing:
         with pytest.raises(JobOver, match=f"--resume-from {job}` goes on from its checkpoint of step 40"):
             lives.go_on(stage.platform, job, viewer=stage.admin)
 
+    def test_a_job_whose_training_has_ended_is_not_paused(self, stage: Stage) -> None:
+        node = stage.node()
+        job = running(stage)
+        for allocation in list(node.running[job, 1]):
+            node.gone((job, 1), allocation, ExitKind.FINISHED)
+        with pytest.raises(NotNow, match=f"{job} has just ended its training: .* cannot be paused"):
+            lives.pause(stage.platform, job, viewer=stage.admin)
+        assert stage.job(job).status is JobStatus.RUNNING
+        node.end((job, 1), ExitKind.FINISHED)
+        assert stage.job(job).state is JobState.FINISHED
+
+    def test_a_job_that_is_over_is_not_paused_any_more(self, stage: Stage) -> None:
+        node = stage.node()
+        ended, stopped = running(stage), stage.submit()
+        node.obedient = False
+        for job in (ended, stopped):
+            lives.pause(stage.platform, job, viewer=stage.admin)
+        execs.stop(stage.platform, stopped, viewer=stage.admin)
+        node.end((ended, 1), ExitKind.FINISHED)
+        found = [stage.job(job) for job in (ended, stopped)]
+        assert [each.state for each in found] == [JobState.FINISHED, JobState.KILLED]
+        assert [(each.paused_at, each.paused_by) for each in found] == [(None, None)] * 2
+
+    def test_a_paused_job_is_paused_though_a_lost_node_has_its_slots(self, stage: Stage) -> None:
+        node = stage.node()
+        job = running(stage)
+        node.obedient = False
+        lives.pause(stage.platform, job, viewer=stage.admin)
+        stage.settle()
+        assert stage.job(job).status is JobStatus.PAUSING
+        node.cut = True
+        look(stage.platform, stage.silence("n1"))
+        paused = stage.job(job)
+        assert (paused.state, paused.slots, paused.status) == (JobState.PENDING, 4, JobStatus.PAUSED)
+
     def test_only_its_owner_and_an_admin_may(self, stage: Stage) -> None:
         ana, bob, vera = user(stage, "ana"), user(stage, "bob"), user(stage, "vera", Role.VIEWER)
         job = stage.submit(owner=ana)
@@ -206,6 +241,34 @@ class TestExtending:
         assert ended.message == (
             "its training had ended before it could have 5 epochs: `edt extend edt-1 --epochs 5` goes on in a new job"
         )
+
+    def test_a_training_that_ends_with_the_epochs_that_it_was_given_last_says_nothing_of_others(
+        self, stage: Stage
+    ) -> None:
+        node = stage.node()
+        job = running(stage)
+        node.obedient = False
+        lives.extend(stage.platform, job, epochs=5, viewer=stage.admin)
+        lives.extend(stage.platform, job, epochs=2, viewer=stage.admin)  # those of its script
+        node.report((job, 1), ReportKind.PROGRESS, step=100, steps_total=100, epoch=2, epochs=2)
+        node.end((job, 1), ExitKind.FINISHED)
+        stage.settle()
+        ended = stage.job(job)
+        assert (ended.state, ended.wanted_epochs, ended.message) == (JobState.FINISHED, 2, None)
+
+    def test_a_loop_of_its_own_goes_on_with_the_epochs_of_its_script(self, stage: Stage) -> None:
+        node = stage.node()
+        job = stage.submit()
+        look(stage.platform)
+        for item in node.fetch().values():
+            node.report((job, item.spec.fence), ReportKind.ATTEMPT_STARTED, pid=1)
+        assert (stage.job(job).state, stage.job(job).engines) == (JobState.RUNNING, None)
+        with pytest.raises(NotNow, match=f"{job} has not said that its training is elastic: only its script"):
+            lives.extend(stage.platform, job, epochs=5, viewer=stage.admin)
+        assert stage.job(job).wanted_epochs is None
+        assert node.fetch()[job, 1].desired.slots
+        node.report((job, 1), ReportKind.ENGINES_KNOWN, engines=4, steps_total=100, epochs=2)
+        assert lives.extend(stage.platform, job, epochs=5, viewer=stage.admin).wanted_epochs == 5
 
     def test_a_job_whose_engines_have_finished_is_extended_when_it_is_over(self, stage: Stage) -> None:
         node = stage.node()
