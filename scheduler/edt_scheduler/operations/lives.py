@@ -37,7 +37,7 @@ def pause(platform: Platform, exec_id: str, *, viewer: UserView) -> JobView:
         NoSuchJob: The viewer may see no job of this id.
         NotTheOwner: The viewer may see the job, but not change it.
         JobOver: The job is over.
-        NotNow: The job is paused already, or is being stopped.
+        NotNow: The job is paused already, is being stopped, or has just ended its training.
     """
     return _changed(platform, exec_id, viewer, lambda tx, row, now: wishes.pause(tx, row, viewer.name, now))
 
@@ -56,7 +56,8 @@ def extend(platform: Platform, exec_id: str, *, epochs: int, viewer: UserView) -
         NoSuchJob, NotTheOwner: As for ``pause``.
         JobOver: The job is over: ``as_new_job`` makes one that goes on.
         EpochsInvalid: The training has done so many epochs already, or has this number anyway.
-        NotNow: The job is a gang, is being stopped, or has just ended its training.
+        NotNow: The job is a gang, runs and has not said that it is elastic, is being stopped, or has just ended its
+            training.
     """
     return _changed(platform, exec_id, viewer, lambda tx, row, now: wishes.extend(tx, row, epochs, viewer.name, now))
 
