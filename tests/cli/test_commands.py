@@ -250,7 +250,7 @@ class TestALongerLife:
     def test_a_job_is_paused_resumed_and_stopped_with_a_sentence_each(self, platform):
         job = good(platform, "submit", "long.py").stdout.strip()
         platform.wait(job, "RUNNING")
-        assert f"`edt resume {job}` lets it go on" in good(platform, "pause", job).stdout
+        assert f"`edt resume {job}` starts it again from the beginning" in good(platform, "pause", job).stdout
         until(lambda: "PAUSED" in good(platform, "ls").stdout, 60, "it is paused")
         assert "paused by admin" in good(platform, "get", job).stdout
         twice = platform.cli("pause", job)
