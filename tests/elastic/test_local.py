@@ -84,7 +84,7 @@ def test_it_trains_on_local_engines_and_leaves_the_model_and_the_log_lines(tmp_p
     out, err = finish(process)
     assert process.returncode == 0, err
     assert "the code behind train() runs once" in out
-    assert "step 3/6 · loss " in err and " · val_loss " in err and "workers" in err
+    assert "step 3/6 · loss " in err and " · val_loss " in err and " worker" in err
     assert "eplicas were " in err, "what is true of the result is said here, too"
     result = tmp_path / "edt_result" / "conv"
     assert (result / "model/train/model_epoch_final.pth").exists()

@@ -31,7 +31,7 @@ def is_gone(training: Elastic, engine: int) -> bool:
 
 
 @pytest.mark.parametrize("loop", ["fabric", "own"])
-def test_a_scheduler_that_begins_anew_in_a_joining_engine_is_found_marked_and_mended(
+def test_a_schedule_that_begins_anew_in_a_joining_engine_is_found_marked_and_mended(
     attempt: Attempt, loop: str
 ) -> None:
     with attempt("scheduled", "--loop", loop, "--epochs", 20, "--warm-up", 6, max_engines=4) as training:

@@ -202,6 +202,8 @@ def test_a_driver_of_another_release_waits_between_its_tries(
     spec = SimpleNamespace(
         spool_dir=str(tmp_path), result_dir=str(tmp_path), token=TOKEN, socket=str(tmp_path / "gone")
     )
+    silent = SimpleNamespace(note=print, begin=print, broke_off=print, close=int)
+    monkeypatch.setattr("edt_runner.driver.DriverLog", lambda *parts: silent)
     for step in ("_resume", "_define", "_begin"):
         monkeypatch.setattr(Driver, step, lambda driver: None)
     ended: list[BaseException] = []

@@ -170,7 +170,12 @@ def a_driver(folder: Path) -> Iterator[Driver]:
         request=SimpleNamespace(driver_logger=SimpleNamespace()),
     )
     spec = SimpleNamespace(host="127.0.0.1", spool_dir=str(folder), result_dir=str(folder), token="a token for tests")
-    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        ThreadPoolExecutor(1) as pool,
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        patched.setattr("edt_runner.driver.DriverLog", lambda *parts: SimpleNamespace(note=print))
         accepting = pool.submit(Coordinator, listener)
         own = Driver(cast(Any, training), cast(Any, spec), f"127.0.0.1:{listener.getsockname()[1]}")
         coordinator = accepting.result()

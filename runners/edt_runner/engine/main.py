@@ -97,7 +97,7 @@ def _prepare(training: Training, role: Context) -> EngineParts:
         link,
         Recorder(environment.sample_record(), spec.fence, role.name),
         _snapshots(training, adapter, role, link, computing),
-        ChecksumSender(link, adapter.export_state, checksums, interval, hooks=hooks is not None),
+        ChecksumSender(link, adapter.export_state, checksums, interval, hooks=bool(training.request.callbacks)),
         hooks,
         UserFiles(
             model_dir(spec.result_dir),

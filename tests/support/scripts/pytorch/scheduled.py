@@ -1,5 +1,5 @@
-"""A user's main that steps a learning-rate scheduler from a hook of the optimizer, which no state knows of: it begins
-anew in an engine that joins. After the warm-up its rate no longer depends on where it began."""
+"""A user's main whose learning rate follows a number that only a hook of the optimizer knows: the hook begins to count
+anew in an engine that joins. After the warm-up the rate no longer depends on where it began."""
 
 import argparse
 import itertools
@@ -60,8 +60,14 @@ if os.environ.get("TEST_OLD"):
 
 def attach(optimizer):
     if options.warm_up:
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / options.warm_up))
-        optimizer.register_step_post_hook(lambda *_: scheduler.step())
+        counted = itertools.count(1)
+
+        def warm(*_):
+            (group,) = optimizer.param_groups
+            group["lr"] = 0.1 * min(1.0, (next(counted) + 1) / options.warm_up)
+
+        optimizer.param_groups[0]["lr"] = 0.1 / options.warm_up
+        optimizer.register_step_post_hook(warm)
     optimizer.register_step_post_hook(hurt)
 
 
