@@ -260,8 +260,9 @@ def test_reports_are_numbered_without_a_gap(attempt: Attempt) -> None:
         )
 
 
-def test_a_loss_that_diverges_is_a_result_like_any_other(attempt: Attempt, script) -> None:
-    main = script(TRAIN.replace("nn.functional.cross_entropy", "lambda o, t: o.sum() * float('nan')") + "train()\n")
+def test_a_loss_that_diverges_is_a_result_like_any_other_if_the_user_says_so(attempt: Attempt, script) -> None:
+    diverges = TRAIN.replace("nn.functional.cross_entropy", "lambda o, t: o.sum() * float('nan')")
+    main = script(diverges.replace("train(2, 4, 2)", "train(2, 4, 2, on_nonfinite='continue')") + "train()\n")
     with attempt(main) as training:
         training.settle([1])
         assert training.finish()["kind"] == "finished"
