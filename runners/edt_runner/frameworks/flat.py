@@ -26,7 +26,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -129,6 +129,9 @@ class FlatAdapter:
 
     def details(self) -> dict[str, float]:
         return {}
+
+    def carried(self) -> Sequence[Any]:
+        return ()
 
     def export_state(self) -> State:
         raise NotImplementedError
