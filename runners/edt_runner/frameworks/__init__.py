@@ -18,7 +18,6 @@ from typing import Any, Protocol, cast
 
 from edt_contract.frameworks import FRAMEWORKS
 from edt_runner.errors import RunnerError
-from edt_runner.seeds import seed_python
 
 _VARIABLES = (
     "ATEN_CPU_CAPABILITY",
@@ -79,6 +78,8 @@ class Framework(Protocol):
         """Seed the generators of Python, NumPy and torch before a step is taken: an optimizer and its hooks may draw
         numbers, which must be the same in every engine."""
         import torch
+
+        from edt_runner.seeds import seed_python  # it imports NumPy, which starts threads, and supervisors import this
 
         seed_python(seed)
         torch.manual_seed(seed)
