@@ -260,7 +260,7 @@ class Training:
             "optimizer": type(trainable.optimizer).__qualname__,
             "lr_rule": self.request.lr_rule and described(self.request.lr_rule, self.reference),
             "user_callback": [
-                *map(str, self._own_callbacks()),
+                *map(_described, self._own_callbacks()),
                 *(type(callback.inner).__qualname__ for callback in self.request.callbacks),
             ],
             "parameters": fingerprint(trainable.parameters()),
@@ -275,6 +275,12 @@ class Training:
             "test samples": self.schedule.test_samples,
             "first training sample": fingerprint(self.samples.probe()),
         }
+
+
+def _described(callback: UserCallback) -> str:
+    """A callback of the platform, in words that are the same in every process."""
+    has_words = type(callback).__str__ is not object.__str__
+    return str(callback) if has_words else type(callback).__qualname__
 
 
 def seed_of(request: TrainRequest, process: context.Context | None) -> int:
