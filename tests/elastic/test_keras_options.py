@@ -14,7 +14,7 @@ from support.training import Elastic
 pytestmark = [pytest.mark.tensorflow, pytest.mark.parametrize("framework", ["tensorflow"], indirect=True)]
 Attempt = Callable[..., Elastic]
 A_STEP = 30
-"""Of 36 ticks: an epoch has 7 steps and then 2 slices of the validation."""
+"""Of 36 offsets: an epoch has 7 steps and then 2 slices of the validation."""
 
 
 def test_all_at_once_has_the_bits_of_one_engine_over_a_join_a_leave_and_a_kill(

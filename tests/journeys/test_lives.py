@@ -29,7 +29,7 @@ def platform(shared_platform: Platform) -> Iterator[Platform]:
 
 
 def ask(job: Job, verb: str, **body: object) -> str:
-    """POST a wish; the sentence of the answer."""
+    """POST what the user wants of a job; return the sentence of the answer."""
     answer = job.platform.api.post(f"/api/v1/jobs/{job.id}/{verb}", json=body or None)
     assert answer.status_code == 200, answer.text
     return str(answer.json()["message"])

@@ -148,7 +148,7 @@ def test_a_test_step_is_called_and_a_number_that_it_does_not_return_is_left_out(
 
 
 def test_a_scaled_loss_is_scaled_once(keras: Any) -> None:
-    """With ``scale_loss`` and its like in the user's hands, in the way of each version."""
+    """With ``scale_loss`` and its like if the user asks for it, in the way of each version."""
 
     class Scaled(keras.Sequential):  # type: ignore[name-defined,misc]
         def train_step(self, data: Any) -> Any:

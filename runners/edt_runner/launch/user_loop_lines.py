@@ -48,7 +48,7 @@ class Loop(Protocol):
 
     @property
     def body(self) -> Body | None:
-        """The run of the body; None: the body does not run now, or another thread asks."""
+        """The run of the body; None: the body does not run now."""
 
 
 class _UnknownNorm(Tensor):
