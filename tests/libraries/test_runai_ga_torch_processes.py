@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[float]]]:
+def weights(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """By rank."""
     folder = tmp_path_factory.mktemp("accumulation")
     path = os.pathsep.join([str(TESTS), str(TESTS.parent / "runners")])
@@ -52,6 +53,18 @@ def trained() -> np.ndarray:
 
 
 @pytest.mark.parametrize("loop", ["sync", "no_sync"])
-def test_micro_batches_within_no_sync_reach_every_process(weights: list[dict[str, list[float]]], loop: str) -> None:
+def test_micro_batches_within_no_sync_reach_every_process(weights: list[dict[str, Any]], loop: str) -> None:
     assert weights[0][loop] == weights[1][loop]
     np.testing.assert_allclose(weights[0][loop], trained(), rtol=0, atol=1e-12)
+
+
+def test_a_parameter_that_one_process_has_not_used_counts_there_as_zero(weights: list[dict[str, Any]]) -> None:
+    inputs, targets = data()
+    x, y = inputs[: STEPS * SIZE], targets[: STEPS * SIZE]
+    slopes = -2 * x * y[:, None]  # of each sample, where all weights are 0
+    expected = {"both.weight": slopes.sum(0) / (STEPS * SIZE), "first.weight": slopes[::SIZE].sum(0) / (STEPS * SIZE)}
+    for found in (weights[0]["uneven"], weights[1]["uneven"]):
+        assert found.pop("nobody.weight") is None
+        assert found.keys() == expected.keys()
+        for name, gradient in expected.items():
+            np.testing.assert_allclose(found[name], gradient, rtol=1e-12)

@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from runai.ga.torch.optim import Accumulating
 
 REDUCTIONS = ("mean", "sum")
+_BUCKET_BYTES = 32 * 1024 * 1024
+"""The most bytes of sums that are averaged at once. The average needs as much additional memory."""
 
 
 class Driver(Protocol):
@@ -243,17 +246,8 @@ class Neighbours:
 
         All processes must call this at the same update.
         """
-        for place, group in sorted(self._left.items()):
-            parameter = parameters[place]
-            there = parameter.new_tensor(float(place in sums))
-            dist.all_reduce(there, group=group)
-            if not there.item():
-                continue  # no process has used it
-            total = sums.get(place)
-            total = parameter.detach().new_zeros(parameter.shape) if total is None else total
-            total = total.to_dense() if total.is_sparse else total.contiguous()
-            dist.all_reduce(total, group=group)
-            sums[place] = total.div_(dist.get_world_size(group))
+        for group, places in _buckets(self._left, parameters):
+            _average(sums, places, parameters, group)
         self._left = {}
 
     def forget(self) -> None:
@@ -266,3 +260,39 @@ class Neighbours:
             known = wrapping(parameters)
             self._models = [weakref.ref(model) for model in known]
         return known
+
+
+def _buckets(left: Mapping[int, Any], parameters: Sequence[Tensor]) -> list[tuple[Any, list[int]]]:
+    """(process group, places) of the parameters that are averaged together: those of one process group, dtype and
+    device, as many as fit, in an order that is the same in every process."""
+    buckets: list[tuple[Any, list[int]]] = []
+    newest: dict[Any, tuple[list[int], int]] = {}
+    for place, group in sorted(left.items(), key=lambda item: item[0]):
+        parameter = parameters[place]
+        kind = (id(group), parameter.dtype, parameter.device)
+        size = parameter.numel() * parameter.element_size()
+        places, filled = newest.get(kind, ([], 0))
+        if not places or filled + size > _BUCKET_BYTES:
+            places, filled = [], 0
+            buckets.append((group, places))
+        places.append(place)
+        newest[kind] = (places, filled + size)
+    return buckets
+
+
+def _average(sums: dict[int, Tensor], places: Sequence[int], parameters: Sequence[Tensor], group: Any) -> None:
+    """Average the sums of one bucket by one collective. A parameter without a gradient in any process stays without."""
+    parts = []
+    for place in places:
+        total = sums.get(place)
+        if total is None:
+            total = parameters[place].new_zeros(parameters[place].shape)
+        parts.append((total.to_dense() if total.is_sparse else total).detach().reshape(-1))
+    present = parts[0].new_tensor([float(place in sums) for place in places])
+    flat = torch.cat([present, *parts])
+    dist.all_reduce(flat, group=group)
+    used = flat[: len(places)].tolist()
+    totals = torch.split(flat[len(places) :].div_(dist.get_world_size(group)), [part.numel() for part in parts])
+    for place, total, anywhere in zip(places, totals, used, strict=True):
+        if anywhere:
+            sums[place] = total.view(parameters[place].shape).clone()
