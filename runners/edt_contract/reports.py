@@ -19,15 +19,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edt_contract import step_times
 from edt_contract.encoding import ContractError, from_json_object
 
 REPORTS_FILE = "reports.jsonl"
 """File in a supervisor's spool folder with its reports, one a line. The supervisor writes it; the agent reads it, and
 writes the last reports if the supervisor is gone."""
 
-BODY_BYTES = 16 << 10
+BODY_BYTES = 28 << 10
 """Most bytes of a body as JSON; a test computes that from the table. Most bodies have some hundred bytes."""
-LINE_BYTES = 20 << 10
+LINE_BYTES = 32 << 10
 """Most bytes of a report as a line, newline included."""
 BATCH_BYTES = 512 << 10
 """Most bytes of the reports that an agent sends, and the API accepts, at once."""
@@ -78,7 +79,7 @@ class ReportKind(enum.StrEnum):
     PULL_FAILED = "pull-failed"  # allocation, count, limit: a joining engine did not get the weights in time
     RESIZED = "resized"  # generation, step, workers, pause_seconds, joined, left, lost [allocation], recomputed
     # step, steps_total, epoch, epochs, workers, loss, samples_per_second, metrics {}, samples (of the training steps
-    # since the previous such report), seconds (that these steps took)
+    # since the previous such report), seconds (that these steps took), step_times (a ``StepTimes``; not in each report)
     PROGRESS = "progress"
     # step, epoch, workers, samples, seconds, metrics {}: a validation has ended; its metrics have their own names
     VALIDATED = "validated"
@@ -220,6 +221,11 @@ def _fit_ports(value: Any) -> Any:
     return list(value) if all(_PORT.fit(port) is not _NOTHING for port in value) else _NOTHING
 
 
+def _fit_step_times(value: Any) -> Any:
+    found = step_times.fitted(value)
+    return _NOTHING if found is None else found
+
+
 _FLAG = Field(5, lambda value: value if isinstance(value, bool) else _NOTHING)
 _NUMBER = _number()
 _SECONDS = _seconds()
@@ -232,6 +238,7 @@ _ALLOCATIONS = Field(18 * _MOST_ALLOCATIONS + 2, _fit_allocations)
 _PORT = _whole(1, 65535)
 _PORTS = Field(6 * _MOST_PORTS + 2, _fit_ports)
 """A list of ports. It is refused whole if one of them is no port, or if there are more than a node has slots."""
+_STEP_TIMES = Field(step_times.BYTES, _fit_step_times)
 _EXIT = Field(16, _fit_exit)
 """An ``ExitKind``. Any other value becomes LOST, after which the platform only tries again."""
 
@@ -336,6 +343,7 @@ BODIES: Mapping[ReportKind, Body] = {
             "metrics": _metrics(),
             "samples": _STEP,
             "seconds": _SECONDS,
+            "step_times": _STEP_TIMES,
         },
         of_training=True,
         burst=50_000,

@@ -68,6 +68,15 @@ def sample_record() -> str | None:
     return os.environ.get("EDT_SAMPLE_RECORD") or None
 
 
+def profile_step() -> bool:
+    """EDT_PROFILE_STEP: 1: each engine prints where the time of its steps goes, about every 10 seconds and at the end.
+    Default 0."""
+    value = os.environ.get("EDT_PROFILE_STEP", "").strip() or "0"
+    if value not in ("0", "1"):
+        raise usage("EDT_PROFILE_STEP", value, "0 or 1")
+    return value == "1"
+
+
 def fault() -> str | None:
     """EDT_FAULT: a fault to make on purpose, for tests (``engine.step_runner``); unset: no fault."""
     return os.environ.get("EDT_FAULT") or None

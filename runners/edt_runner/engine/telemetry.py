@@ -7,6 +7,9 @@ ones. If the first engine dies before it has sent some, the next first engine se
 it has already received, and the platform stores the same validation once.
 
 Samples per second count training steps only: the time of a validation, of hooks, checkpoints and files does not count.
+
+Where the time of the steps goes is a part of progress about every two seconds. With EDT_PROFILE_STEP=1 each engine also
+prints its own part of it, about every ten seconds.
 """
 
 from __future__ import annotations
@@ -29,12 +32,15 @@ from edt_contract.durable import PatientLog
 from edt_contract.reports import ReportKind
 from edt_runner.engine.link import EngineLink
 from edt_runner.engine.speed import Speed
+from edt_runner.engine.step_profile import StepProfile
 from edt_runner.protocol.data import MetricItem
 from edt_runner.protocol.messages import Metrics, Progress, Resized, TrainingReport
 from edt_runner.schedule import Schedule, Step, StepKind
 
 _BUNDLE_SECONDS = 0.1
 _PROGRESS_SECONDS = 0.5
+_PROFILE_SECONDS = 2.0
+_PRINT_SECONDS = 10.0
 _KEPT_SECONDS = 5.0
 _KEPT_MOST = 4096
 _AROUND = 3
@@ -85,6 +91,7 @@ class Telemetry:
     Args:
         link: the connection to the coordinator.
         values: computes loss and metrics, by name, from sums. It is called only for items that are sent.
+        prints: name of this engine, if it prints where the time of its steps goes; None: it does not.
         clock: returns monotonic seconds.
     """
 
@@ -93,14 +100,17 @@ class Telemetry:
         link: EngineLink,
         values: Callable[[Sequence[float]], dict[str, float]],
         *,
+        prints: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._link, self._values, self._clock = link, values, clock
+        self._link, self._values, self._prints, self._clock = link, values, prints, clock
+        self.profile = StepProfile()
+        """Where the time of the training steps goes. Each engine adds each training step to its own."""
         self._items: list[Callable[[], MetricItem]] = []
         """Functions that make the collected items. An item is made only when it is sent, because computing its values
         takes time."""
         self._kept: deque[tuple[float, Callable[[], MetricItem]]] = deque(maxlen=_KEPT_MOST)
-        self._sent = self._reported = self._began = clock()
+        self._sent = self._reported = self._began = self._profiled = self._printed = clock()
         self._ended: float | None = None
         """When the coming commit's step has ended; None: nobody has said so."""
         self._speed = Speed()
@@ -177,6 +187,8 @@ class Telemetry:
                 self._validation_began, self._validated_samples = now - took, 0
             self._validated_samples += samples
         ended = self._reports(step, workers, metrics, best, now)
+        if now - self._printed >= _PRINT_SECONDS:
+            self._print_profile(now)
         if not leads:
             return
         if trains:
@@ -229,7 +241,8 @@ class Telemetry:
         """Send everything that has been collected, because this engine is about to leave or to end."""
         now = self._clock()
         self._send_items(now)
-        self._send_progress(now)
+        self._send_progress(now, ends=True)
+        self._print_profile(now)
 
     def _send_items(self, now: float) -> None:
         if self._items:
@@ -237,11 +250,20 @@ class Telemetry:
             self._items = []
         self._sent = now
 
-    def _send_progress(self, now: float) -> None:
+    def _send_progress(self, now: float, *, ends: bool = False) -> None:
+        """Send the newest progress, if it is not sent yet. ``ends``: it is the last one of this engine."""
         if self._progress is not None:
-            self._link.send(self._progress())
+            progress = self._progress()
+            if ends or now - self._profiled >= _PROFILE_SECONDS:
+                progress, self._profiled = replace(progress, step_times=self.profile.taken()), now
+            self._link.send(progress)
             self._speed.restart()
             self._progress, self._reported = None, now
+
+    def _print_profile(self, now: float) -> None:
+        if self._prints is not None and (text := self.profile.text(self._prints)):
+            print(text, flush=True)
+        self._printed = now
 
 
 class PauseTimer:

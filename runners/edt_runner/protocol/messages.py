@@ -34,6 +34,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, dataclass_transform
 
+from edt_contract.step_times import StepTimes
 from edt_runner.protocol.data import MetricItem, MicroBatch, ReplicaHistory, TrainingDefinition
 
 
@@ -326,6 +327,8 @@ class Progress(Message, sender=(_ENGINE, _COORDINATOR), receiver=(_COORDINATOR, 
     """Samples of the training steps since the previous ``Progress``."""
     seconds: float | None = None
     """Duration of these training steps, in seconds."""
+    step_times: StepTimes | None = None
+    """Where the time of the training steps since the previous one of these went. Most messages have none."""
 
 
 class Resized(Message, sender=_ENGINE, receiver=_COORDINATOR):
