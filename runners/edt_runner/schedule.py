@@ -1,5 +1,4 @@
-"""The schedule of a training: the samples of each step, the micro-batches of each rank, and the order of the sums.
-Pure.
+"""The schedule of a training: its steps, and the samples of each. Pure.
 
 A step is one reduction and one commit. It is a training step, or an evaluation step, which is a slice of a validation.
 The offset of a training is the number of steps that it has committed, of both kinds. The offset alone determines all
@@ -10,27 +9,29 @@ are engines (``Widths``), and its offset is the offset of its first micro-batch.
 every number of engines. Training steps are counted in micro-batches, too.
 
 The schedule alone determines the samples of a step's micro-batches. After that, the micro-batches are split over the
-engines (``even_split``). The samples never depend on the split.
-
-A floating-point sum depends on the order of the additions. So the number of micro-batches alone fixes the order: it is
-a binary tree whose left part has the largest power of two below that number (``children``). Each rank sums the subtrees
-that are completely inside its part of the split. The rest of the tree is summed shard by shard; each shard is summed by
-the rank that owns it. So every split over engines gives the same bits.
+engines (``edt_runner.splits``). The samples never depend on the split.
 """
 
 from __future__ import annotations
 
 import enum
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from edt_runner.seeds import Permutation, key_of
+from edt_runner.splits import ReductionPlan as ReductionPlan  # noqa: PLC0414
+from edt_runner.splits import Span as Span  # noqa: PLC0414
+from edt_runner.splits import Split as Split  # noqa: PLC0414
+from edt_runner.splits import children as children  # noqa: PLC0414
+from edt_runner.splits import cover as cover  # noqa: PLC0414
+from edt_runner.splits import even_split as even_split  # noqa: PLC0414
+from edt_runner.splits import plan_of as plan_of  # noqa: PLC0414
 
 
 class StepKind(enum.StrEnum):
@@ -283,81 +284,3 @@ class Widths:
     def most(self) -> int | None:
         """The largest width; None: the width is the number of engines."""
         return max((width for _, width in self.changes), default=None)
-
-
-Split = tuple[Sequence[int], ...]
-"""The micro-batches of a step that each rank computes, in ascending order. Together they are all micro-batches of the
-step."""
-
-
-def even_split(micro_batches: int, engines: int) -> tuple[range, ...]:
-    """Return the micro-batches of each of ``engines`` engines.
-
-    Each part is contiguous. The parts differ by at most one micro-batch; the longer parts come first. The busiest
-    engine has ceil(micro_batches / engines). So an additional engine is useful only if it makes that number smaller.
-    """
-    base, extra = divmod(micro_batches, engines)
-    starts = [rank * base + min(rank, extra) for rank in range(engines + 1)]
-    return tuple(range(starts[rank], starts[rank + 1]) for rank in range(engines))
-
-
-Span = tuple[int, int]
-"""A node of the tree, (first, end): the micro-batches from ``first`` to ``end`` - 1."""
-
-
-def children(span: Span) -> tuple[Span, Span]:
-    """Return the two children of an inner node."""
-    low, high = span
-    middle = low + (1 << ((high - low - 1).bit_length() - 1))
-    return (low, middle), (middle, high)
-
-
-def cover(span: Span, micro_batches: Sequence[int]) -> tuple[Span, ...]:
-    """Return the fewest nodes of the tree that together contain exactly the given micro-batches, from left to right.
-
-    Args:
-        span: the node that contains all returned nodes; micro-batches outside of it are ignored.
-        micro_batches: numbers of micro-batches, in ascending order.
-    """
-    low, high = span
-    held = bisect_left(micro_batches, high) - bisect_left(micro_batches, low)
-    if not held:
-        return ()
-    if held == high - low:
-        return (span,)
-    left, right = children(span)
-    return cover(left, micro_batches) + cover(right, micro_batches)
-
-
-@dataclass(frozen=True)
-class ReductionPlan:
-    """The nodes of the tree that each rank of a group sums.
-
-    Args:
-        micro_batches: number of micro-batches of the step.
-        split: the micro-batches of each rank, in ascending order; empty for a rank that computes nothing in this step.
-    """
-
-    micro_batches: int
-    split: tuple[Sequence[int], ...]
-
-    @property
-    def root(self) -> Span:
-        """The root of the tree, which contains all micro-batches."""
-        return (0, self.micro_batches)
-
-    @cached_property
-    def spans(self) -> tuple[tuple[Span, ...], ...]:
-        """The nodes that each rank sums alone."""
-        return tuple(cover(self.root, part) for part in self.split)
-
-    @cached_property
-    def owners(self) -> dict[Span, int]:
-        """For each node of ``spans``, the rank that sums it."""
-        return {span: rank for rank, spans in enumerate(self.spans) for span in spans}
-
-
-@lru_cache(maxsize=256)
-def plan_of(micro_batches: int, split: tuple[Sequence[int], ...]) -> ReductionPlan:
-    """Return the plan of a split. The plans are cached, because every step needs one."""
-    return ReductionPlan(micro_batches, split)

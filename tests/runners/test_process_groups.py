@@ -9,7 +9,7 @@ import torch
 
 from edt_runner.comm.process_groups import GlooPlane
 from edt_runner.errors import PeerLost
-from edt_runner.schedule import plan_of
+from edt_runner.splits import plan_of
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Permutation, schedule, shares and tree: what a step is, whoever works on it."""
+"""Permutation and schedule: what a step is, whoever works on it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edt_runner.schedule import Schedule, StepKind, children, even_split, plan_of
+from edt_runner.schedule import Schedule, StepKind
 from edt_runner.seeds import Permutation, key_of
 
 schedules = st.builds(
@@ -106,35 +106,3 @@ def test_ticks_count_up_and_the_last_of_an_epoch_says_so(schedule: Schedule) -> 
         *(t.training_steps_before for t in steps),
         schedule.steps,
     ]
-
-
-@given(st.integers(1, 40), st.data())
-def test_engines_share_the_logical_workers_evenly_and_in_order(workers: int, data: st.DataObject) -> None:
-    engines = data.draw(st.integers(1, workers))
-    runs = even_split(workers, engines)
-    assert [worker for run in runs for worker in run] == list(range(workers))
-    assert max(map(len, runs)) == -(-workers // engines)
-    assert max(map(len, runs)) - min(map(len, runs)) <= 1
-
-
-@given(st.integers(1, 24), st.data())
-def test_the_sum_has_the_same_shape_on_any_number_of_engines(workers: int, data: st.DataObject) -> None:
-    """Each leaf is a spec; the bracketing that comes out depends on E alone."""
-
-    def whole(span: tuple[int, int]) -> str:
-        if span[1] - span[0] == 1:
-            return f"x{span[0]}"
-        left, right = children(span)
-        return f"({whole(left)}+{whole(right)})"
-
-    engines = data.draw(st.integers(1, workers))
-    plan = plan_of(workers, even_split(workers, engines))
-    parts = {span: whole(span) for spans in plan.spans for span in spans}
-
-    def upper(span: tuple[int, int]) -> str:
-        if span in parts:
-            return parts[span]
-        left, right = children(span)
-        return f"({upper(left)}+{upper(right)})"
-
-    assert upper(plan.root) == whole((0, workers))

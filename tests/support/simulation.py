@@ -58,7 +58,7 @@ from edt_runner.protocol.messages import (
     TrainedStateReceived,
     TrainingSuspended,
 )
-from edt_runner.schedule import even_split
+from edt_runner.splits import even_split
 from support.talk import DEFINITION, SHAPE, join_request
 
 _MOST_MOVES = 50_000

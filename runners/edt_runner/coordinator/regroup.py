@@ -22,7 +22,7 @@ from edt_runner.coordinator.changes import Change
 from edt_runner.coordinator.members import Generation, Members
 from edt_runner.protocol.data import CatchUp, RegroupPlan, RegroupStatus
 from edt_runner.protocol.engine_messages import ApplyRegroupPlan, StartRegroup
-from edt_runner.schedule import even_split
+from edt_runner.splits import contiguous_split, even_counts
 
 VIEWS_SECONDS = 20.0
 """Seconds that the regroup waits for the other engines after the latest ``GroupLost``. Building a group and probing the
@@ -336,7 +336,7 @@ def _split(
 ) -> tuple[tuple[int, ...], ...]:
     """Split the lost micro-batches evenly over the members. Neighbours stay together, because a rank sums them before
     it sends them."""
-    parts = even_split(len(lost), len(members))
+    parts = contiguous_split(even_counts(len(lost), len(members)))
     return tuple(
         tuple(sorted({*kept.get(name, ()), *lost[part.start : part.stop]}))
         for name, part in zip(members, parts, strict=True)

@@ -13,8 +13,9 @@ from edt_runner.frameworks.finite import judging
 from edt_runner.launch.user_loop_adapter import UserLoopTrainable
 from edt_runner.launch.user_loop_body import BodyRun
 from edt_runner.loader import batch_requests
-from edt_runner.schedule import Span, Step, StepKind, children
+from edt_runner.schedule import Step, StepKind
 from edt_runner.seeds import step_seed
+from edt_runner.splits import Span, children
 from edt_runner.training import Training
 
 

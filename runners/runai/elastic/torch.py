@@ -58,7 +58,7 @@ from edt_runner.frameworks.options import StepOptions
 from edt_runner.launch.user_loop import LoopOptimizer, LoopOptions, UserLoop, seed_for_local_engines
 from edt_runner.launch.user_loop_lines import Loop, StepCatcher
 from edt_runner.loggers import Logger
-from edt_runner.schedule import even_split
+from edt_runner.splits import even_split
 from edt_runner.training import TrainRequest
 from fabric_model.arguments import check_seconds, comparing
 from runai import elastic
