@@ -1,4 +1,5 @@
-"""One training in Keras, as a user writes it: with FabricModel, or with ``model.fit``. See ``throughput``."""
+"""One training in Keras, as a user writes it: with FabricModel, with ``model.fit``, or with a loop of one's own that
+adds up gradients. See ``throughput``."""
 
 from __future__ import annotations
 
@@ -89,9 +90,40 @@ def fit(name: str, batch: int, turn: Turn) -> None:
     model.fit(x, y, batch_size=batch, epochs=EPOCHS, verbose=0, callbacks=[Note()])
 
 
+def accumulate(name: str, batch: int, parts: int, turn: Turn) -> None:
+    """A loop that adds up the gradients of so many micro-batches and then applies them."""
+    import tensorflow as tf
+
+    model, loss_of, applied = network(name), loss(), optimizer()
+    weights = model.trainable_variables
+    applied.build(weights)
+    sums = [tf.Variable(tf.zeros(weight.shape), trainable=False) for weight in weights]
+
+    @tf.function  # type: ignore[misc]
+    def add(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            value = loss_of(y, model(x, training=True)) / parts
+        for total, gradient in zip(sums, tape.gradient(value, weights), strict=True):
+            total.assign_add(gradient)
+        return value
+
+    @tf.function  # type: ignore[misc]
+    def apply() -> None:
+        applied.apply_gradients(zip(sums, weights, strict=True))
+        for total in sums:
+            total.assign(tf.zeros_like(total))
+
+    samples = tf.data.Dataset.from_tensor_slices(images()).shuffle(IMAGES).repeat().batch(batch).prefetch(2)
+    for number, (x, y) in enumerate(samples, 1):
+        add(x, y)
+        if number % parts == 0:
+            apply()
+            turn.step(number // parts)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("who", choices=("ours", "fit", "deterministic"))
+    parser.add_argument("who", choices=("ours", "fit", "deterministic", "accumulate"))
     parser.add_argument("network", choices=NETWORKS)
     parser.add_argument("batch", type=int, help="samples of a micro-batch")
     parser.add_argument("logical", type=int, help="E")
@@ -107,7 +139,10 @@ def main() -> None:
     if chosen.who == "deterministic":
         tf.config.experimental.enable_op_determinism()
         keras.utils.set_random_seed(1)
-    fit(chosen.network, chosen.batch * chosen.logical, turn)
+    if chosen.who == "accumulate":
+        accumulate(chosen.network, chosen.batch, chosen.logical, turn)
+    else:
+        fit(chosen.network, chosen.batch * chosen.logical, turn)
 
 
 if __name__ == "__main__":

@@ -45,8 +45,14 @@ def row(case: str, who: str, unit: str, runs: Sequence[float]) -> Row:
     return Row(case, who, statistics.median(runs), unit, tuple(runs))
 
 
-def finish(benchmark: str, rows: Sequence[Row], targets: Sequence[Target], path: Path | None) -> None:
-    """Print the table, a line for each case and a column for each participant; write the file."""
+def finish(
+    benchmark: str, rows: Sequence[Row], targets: Sequence[Target], path: Path | None, absent: Sequence[str] = ()
+) -> None:
+    """Print the table, a line for each case and a column for each participant; write the file.
+
+    Args:
+        absent: peers that do not run here, each with why: "torchft: not installed".
+    """
     cases = list(dict.fromkeys(f"{found.case}, {found.unit}" for found in rows))
     people = list(dict.fromkeys(found.who for found in rows))
     cells = {(f"{found.case}, {found.unit}", found.who): _cell(found) for found in rows}
@@ -55,6 +61,8 @@ def finish(benchmark: str, rows: Sequence[Row], targets: Sequence[Target], path:
     for first, *rest in table:
         aligned = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
         print("  ".join([first.ljust(widths[0]), *aligned]))
+    for line in absent:
+        print(line)
     for target in targets:
         verdict = "met" if target.met else "MISSED"
         print(f"{verdict}: {target.what}: {target.value:.4g} {target.unit}, at most {target.target:g}")
@@ -65,6 +73,7 @@ def finish(benchmark: str, rows: Sequence[Row], targets: Sequence[Target], path:
             "machine": machine(),
             "rows": [asdict(found) for found in rows],
             "targets": [asdict(target) for target in targets],
+            "absent": list(absent),
         }
         path.write_text(json.dumps(body, indent=1) + "\n")
 
