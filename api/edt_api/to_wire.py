@@ -87,6 +87,7 @@ def job(view: JobView) -> jobs.Job:
             "min_workers": 1 if view.gang is None else view.num_worker * view.worker_device_num,
             "attempts": view.fence,
             "progress": progress(view.progress),
+            "efficiency": view.efficiency,
             "share_done": view.share_done,
             "kept": view.kept,
             "ended_early": view.ended_early,

@@ -16,6 +16,7 @@ import typer
 from rich.text import Text
 
 from edt_api.schemas.jobs import Exec, ExecState, Job, JobPage
+from edt_api.schemas.step_times import StepTimes
 from edt_cli import metrics, output
 from edt_cli.errors import CannotStart, CliError, Refused
 from edt_cli.follow import follow
@@ -174,6 +175,8 @@ def get(context: typer.Context, job_id: JobArgument, form: FormatOption = Format
     """Show one job: what it holds, how far it is, why it waits, how it ended."""
     with session(context.obj) as api:
         job = api.one(Job, f"{OURS}/jobs/{job_id}")
+        measured = job.efficiency is not None and form is not Format.JSON
+        times = api.one(StepTimes, f"{OURS}/jobs/{job_id}/step-times") if measured else StepTimes()
     if form is Format.JSON:
         output.as_json(job)
         return
@@ -185,6 +188,8 @@ def get(context: typer.Context, job_id: JobArgument, form: FormatOption = Format
         ("Progress", ", ".join(filter(None, (_progress(job), job.ended_early)))),
         ("Left", f"about {output.span(job.eta_seconds)}" if job.eta_seconds is not None else ""),
         ("Speed", metrics.speed(job)),
+        ("Efficiency", metrics.efficiency(times)),
+        ("Stragglers", " ".join(times.remarks)),
         ("Training", metrics.training(job)),
         ("Validation", metrics.validation(job)),
         ("Best", metrics.best(job)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edt_api.schemas.jobs import Job
+from edt_api.schemas.step_times import StepTimes
 
 _MOST_SHOWN = 8
 """The most metrics in one line; more would fill the screen."""
@@ -62,6 +63,17 @@ def speed(job: Job) -> str:
         return f"{_rate(rate)} samples/s in the mean" if rate is not None else ""
     shown = f"{_rate(now)} samples/s" if now is not None else ""
     return f"{shown}, {_rate(mean)} in the mean" if shown and mean is not None else shown
+
+
+def efficiency(times: StepTimes) -> str:
+    """How much of a step is forward and backward pass, and how long a step takes; "" if it is not known."""
+    if times.efficiency is None or times.step_seconds is None:
+        return ""
+    return f"{100 * times.efficiency:.0f} % of a step ({_span(times.step_seconds)}) is forward and backward pass"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 0.9995 else f"{1000 * seconds:.3g} ms"
 
 
 def _line(metrics: Mapping[str, float | None]) -> str:

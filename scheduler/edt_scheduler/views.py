@@ -19,6 +19,7 @@ from edt_scheduler.model.exactness import Exactness
 from edt_scheduler.model.jobs import DefaultLog
 from edt_scheduler.model.progress import early_end, share_done
 from edt_scheduler.model.states import Health, JobState, JobStatus, ResizeCause, Role, Scope, job_status
+from edt_scheduler.model.step_times import efficiency
 from edt_scheduler.model.validation import main_metric
 
 _View = TypeVar("_View")
@@ -145,6 +146,8 @@ class JobView:
     """
     mean_samples_per_second: float | None
     """Samples per second of all training steps so far, over all attempts; None: not known."""
+    step_times: Mapping[str, Any] | None
+    """Where the time of its steps goes, by the newest report that says so; see ``model.step_times``."""
     validation: Mapping[str, Any] | None
     """The newest validation: step, epoch, time, workers, samples, seconds, and metrics, named as in ``val_loss``."""
     best: Mapping[str, Mapping[str, Any]]
@@ -229,6 +232,11 @@ class JobView:
     def share_done(self) -> float | None:
         """The share of its steps that the job has done, 0 to 1; None: unknown."""
         return share_done(self.progress, self.steps_total, finished=self.state is JobState.FINISHED)
+
+    @property
+    def efficiency(self) -> float | None:
+        """The share of its engines' time that is forward and backward pass, 0 to 1; None: it was not reported."""
+        return efficiency(self.step_times)
 
     @property
     def ended_early(self) -> str | None:

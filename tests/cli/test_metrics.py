@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from edt_api.schemas.jobs import Job
+from edt_api.schemas.step_times import StepTimes
 from edt_cli import metrics
 
 BARE: dict[str, Any] = {
@@ -72,3 +73,10 @@ def test_of_many_metrics_the_first_are_shown() -> None:
 )  # fmt: skip
 def test_the_speed_of_a_job_that_is_over_is_its_mean(values: dict[str, Any], shown: str) -> None:
     assert metrics.speed(job(**values)) == shown
+
+
+def test_efficiency_is_the_share_of_a_step_that_computes_and_says_how_long_a_step_takes() -> None:
+    assert metrics.efficiency(StepTimes()) == ""
+    shown = metrics.efficiency(StepTimes(steps=3, step_seconds=0.0692, efficiency=0.782))
+    assert shown == "78 % of a step (69.2 ms) is forward and backward pass"
+    assert "(1.5 s)" in metrics.efficiency(StepTimes(steps=3, step_seconds=1.5, efficiency=1.0))

@@ -42,7 +42,7 @@ def taken(profile: StepProfile) -> StepTimes:
 
 
 def test_contract_and_engine_know_the_same_phases_in_the_same_order() -> None:
-    assert contract.PHASES == tuple(phase.value for phase in PHASES)
+    assert tuple(phase.value for phase in PHASES) == contract.PHASES
     assert [contract.PHASES[column] for column in contract.COMPUTING] == ["forward", "backward"]
     assert [contract.PHASES[column] for column in contract.BUSY] == ["data", "forward", "backward", "copies"]
 
@@ -118,7 +118,7 @@ class TestWhoWaitsForWhom:
             stepped(profile, row(100), row(100), row(76), micro_batches=[4, 4, 2])
             times = taken(profile)
         assert (times.stragglers, times.slowest) == ((2,), 0)
-        assert times.slower == (pytest.approx(0.61, abs=0.01),)
+        assert times.slower == (0.61,)
 
     def test_more_micro_batches_alone_make_no_straggler(self) -> None:
         profile = StepProfile()
@@ -242,8 +242,8 @@ class TestPrinted:
         title, head, first, second = profile.text().splitlines()
         assert title == "where a step's time goes, in ms and percent, over 1 step:"
         assert head.split() == ["engine", "rank", "micro-batches", "step", *contract.PHASES, "efficiency"]
-        assert first.split() == (
-            "11 0 2 55.00 1.00 2 % 20.00 36 % 25.00 45 % 2.00 4 % 0.50 1 % 5.00 9 % 1.00 2 % 0.50 1 % 82 %".split()
+        assert " ".join(first.split()) == (
+            "11 0 2 55.00 1.00 2 % 20.00 36 % 25.00 45 % 2.00 4 % 0.50 1 % 5.00 9 % 1.00 2 % 0.50 1 % 82 %"
         )
         assert second.split()[:3] == ["12", "1", "1"] and second.endswith("91 %")
         assert len({len(line) for line in (head, first, second)}) == 1

@@ -19,6 +19,7 @@ from edt_api.http import Cursor, Limit, cursor_of, number_of, paged
 from edt_api.job_files import logs, results
 from edt_api.job_files.following import Wanted
 from edt_api.schemas import jobs
+from edt_api.schemas.step_times import StepTimes
 from edt_api.submissions.frameworks import NAMES_GIVEN_BY_NOBODY
 from edt_scheduler.model.jobs import JobFilter
 from edt_scheduler.model.states import JobState
@@ -140,6 +141,18 @@ def metrics(
     its validations in as many.
     """
     return to_wire.metrics(history.curve(platform, exec_id, viewer=viewer, points=points))
+
+
+@router.get("/{exec_id}/step-times")
+def step_times(platform: ThePlatform, viewer: Viewer, exec_id: str) -> StepTimes:
+    """Return where the time of the job's training steps goes: of each engine the seconds a step in each phase, for
+    which engine the others wait, and a sentence about each engine that has been slower than the others for some time.
+
+    Of more than 64 engines the slowest and the fastest are listed, and the mean of the others. Before the first report
+    ``steps`` is 0, and no engine is listed.
+    """
+    found = history.step_times(platform, exec_id, viewer=viewer)
+    return StepTimes.model_validate(found) if found is not None else StepTimes()
 
 
 @router.get("/{exec_id}/logs")

@@ -329,6 +329,10 @@ class Job(Output):
     workers: int
     """W: how many engines are in the newest membership."""
     progress: Progress
+    efficiency: float | None = None
+    """The share of its engines' time that is forward and backward pass, 0 to 1, over some seconds of its training;
+    ``GET /api/v1/jobs/{id}/step-times`` has the rest. None until it is reported.
+    """
     mean_samples_per_second: float | None = None
     """Samples per second of all training steps so far, over all attempts, without validations; None if unknown."""
     validation: Validation | None = None

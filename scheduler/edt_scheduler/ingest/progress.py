@@ -15,6 +15,7 @@ from edt_scheduler.model import validation
 from edt_scheduler.model.exactness import cut, why_not_exact, why_they_differ
 from edt_scheduler.model.progress import PACE, MetricPoint, final_points, with_report
 from edt_scheduler.model.states import JobState
+from edt_scheduler.model.step_times import TIME
 from edt_scheduler.store import attempts, jobs, metrics, outbox, resizes, to_views
 
 CHECKPOINTS_APART_SECONDS = 600.0
@@ -95,7 +96,10 @@ def progress(context: Context) -> None:
     """The training has come so far."""
     fence, time, body = context.report.fence, context.report.time, dict(context.body)
     pace = with_report(context.job.progress.get(PACE), body, fence, time)
+    times = body.pop("step_times", None)
     values: dict[str, Any] = {"progress": {**body, PACE: pace}}
+    if times is not None:
+        values["step_times"] = {**times, TIME: time}
     metrics.add(context.tx, context.job.id, fence, time, body)
     if (workers := context.body.get("workers")) is not None:
         values["workers"] = workers

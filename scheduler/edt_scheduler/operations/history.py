@@ -17,6 +17,7 @@ from edt_scheduler.model import progress
 from edt_scheduler.model.jobs import exec_id, folder_sent
 from edt_scheduler.model.progress import Curve
 from edt_scheduler.model.states import JobState
+from edt_scheduler.model.step_times import JobStepTimes, of_job
 from edt_scheduler.operations.execs import visible
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import allocations as allocation_store
@@ -143,6 +144,17 @@ def curve(platform: Platform, exec_id: str, *, viewer: UserView, points: int) ->
         tuple(progress.limit_metrics(progress.downsampled(final_validations, points))),
         len(final_validations),
     )
+
+
+def step_times(platform: Platform, exec_id: str, *, viewer: UserView) -> JobStepTimes | None:
+    """Where the time of a job's steps goes; None: its engines have not reported it. Raises NoSuchJob."""
+    with platform.database.snapshot() as tx:
+        row = visible(tx, exec_id, viewer)
+        if row.step_times is None:
+            return None
+        held = allocation_store.of_numbers(tx, row.step_times["engines"])
+        places = {each.id: (each.name, each.slot) for each in held if each.job_id == row.id}
+    return of_job(row.step_times, places, over=JobState(row.state).terminal)
 
 
 def timeline(platform: Platform, *, viewer: UserView, since: float = 0.0, until: float = math.inf) -> Timeline:

@@ -151,6 +151,7 @@ jobs = Table(
     Column("epochs", Integer),
     Column("workers", Integer, nullable=False, server_default="0"),
     Column("progress", Json, nullable=False),
+    Column("step_times", NullableJson),  # the newest ones that were reported; see model.step_times
     Column("trained_samples", BigInteger, nullable=False, server_default="0"),  # of training steps, over all attempts
     Column("trained_seconds", Double, nullable=False, server_default="0"),  # how long these steps took
     Column("validation", NullableJson),  # the newest one; for this and the next see model.validation

@@ -1,4 +1,4 @@
-// openapi.json sha256: d8f019342bdd2aa800cc7fb53e6a441e419199b45b95abf30f83f6a0831a5740
+// openapi.json sha256: 92a4afa809ddf7cca3a105d381ec961e6bc6dc2db3bdbd6992cc8b75e210f5a7
 export interface paths {
     "/api/v1/frameworks": {
         parameters: {
@@ -364,6 +364,30 @@ export interface paths {
          * @description Let a paused job go on: it waits for slots as before, unless it has not begun to leave those that it holds.
          */
         post: operations["lives_resume"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{exec_id}/step-times": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Step Times
+         * @description Return where the time of the job's training steps goes: of each engine the seconds a step in each phase, for
+         *     which engine the others wait, and a sentence about each engine that has been slower than the others for some time.
+         *
+         *     Of more than 64 engines the slowest and the fastest are listed, and the mean of the others. Before the first report
+         *     ``steps`` is 0, and no engine is listed.
+         */
+        get: operations["jobs_step_times"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1829,6 +1853,27 @@ export interface components {
             timestamp: number;
         };
         /**
+         * EngineTimes
+         * @description Means of one engine.
+         */
+        EngineTimes: {
+            /** Allocation */
+            allocation: number;
+            /** Efficiency */
+            efficiency: number;
+            /** Micro Batches */
+            micro_batches: number;
+            /** Node */
+            node: string | null;
+            /** Rank */
+            rank: number;
+            seconds: components["schemas"]["PhaseSeconds"];
+            /** Slot */
+            slot: string | null;
+            /** Slower */
+            slower: number | null;
+        };
+        /**
          * Epochs
          * @description The epochs that a job's training shall have in all.
          */
@@ -2136,6 +2181,11 @@ export interface components {
             created_at: number;
             /** Digest */
             digest: string | null;
+            /**
+             * Efficiency
+             * @default null
+             */
+            efficiency: number | null;
             /**
              * Ended Early
              * @default null
@@ -2474,6 +2524,17 @@ export interface components {
             version: string;
         };
         /**
+         * MeanTimes
+         * @description Means over several engines.
+         */
+        MeanTimes: {
+            /** Efficiency */
+            efficiency: number;
+            /** Micro Batches */
+            micro_batches: number;
+            seconds: components["schemas"]["PhaseSeconds"];
+        };
+        /**
          * Message
          * @description An answer that is one sentence.
          */
@@ -2670,6 +2731,28 @@ export interface components {
             };
             /** Until */
             until: number;
+        };
+        /**
+         * PhaseSeconds
+         * @description Seconds a step in each phase. An engine is in one phase at a time, so the sum is the duration of a step.
+         */
+        PhaseSeconds: {
+            /** Apply */
+            apply: number;
+            /** Backward */
+            backward: number;
+            /** Copies */
+            copies: number;
+            /** Data */
+            data: number;
+            /** Forward */
+            forward: number;
+            /** Other */
+            other: number;
+            /** Reduce */
+            reduce: number;
+            /** Wait */
+            wait: number;
         };
         /**
          * Plan
@@ -3069,6 +3152,40 @@ export interface components {
             used_slots: number;
             /** Version */
             version: string;
+        };
+        /**
+         * StepTimes
+         * @description Where the time of a job's training steps goes: means over some seconds, by the newest report.
+         */
+        StepTimes: {
+            /** Efficiency */
+            efficiency: number | null;
+            /** Engines */
+            engines: components["schemas"]["EngineTimes"][];
+            mean_of_others: components["schemas"]["MeanTimes"] | null;
+            /**
+             * Others
+             * @default 0
+             */
+            others: number;
+            /** Remarks */
+            remarks: string[];
+            /** Step Seconds */
+            step_seconds: number | null;
+            /**
+             * Steps
+             * @default 0
+             */
+            steps: number;
+            /** Time */
+            time: number | null;
+            /** Waited For */
+            waited_for: number | null;
+            /**
+             * Waited Seconds
+             * @default 0
+             */
+            waited_seconds: number;
         };
         /**
          * Task
@@ -3956,6 +4073,37 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Changed"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    jobs_step_times: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                exec_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StepTimes"];
                 };
             };
             /** @description Refused or failed; `code` is for programs, `detail` for people. */
