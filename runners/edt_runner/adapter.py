@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 from edt_runner.schedule import StepKind
 
+Sink = Any
+"""A ``comm.tree_reduction.Sink``."""
 Local = Any
 Reduced = Any
 Batch = Any
@@ -71,6 +73,14 @@ class Adapter(Protocol):
             local: the flat vector of shape (``size``,) to fill. Gradients and buffers are weighted by count / total,
                 and sums by count.
         """
+
+    def buckets(self, kind: StepKind) -> Sequence[tuple[int, int]]:
+        """Return the pieces (start, end) in which a vector of a step of this kind is reduced, in their order. They are
+        the same in every process."""
+
+    def stream(self, batch: Batch, count: int, total: int, seed: int, sink: Sink) -> None:
+        """Do what ``micro_batch`` does, and give the vector to ``sink``: in parts while the backward pass runs if the
+        framework allows it, else at the end."""
 
     def evaluate(self, batch: Batch, count: int, seed: int, local: Local) -> None:
         """Run the forward pass in evaluation mode, and write the sums of loss and metrics, weighted by ``count``, to

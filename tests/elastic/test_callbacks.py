@@ -158,7 +158,7 @@ def test_nobody_goes_on_from_half_a_state(attempt: Attempt, tmp_path: Path, undi
         os.kill(os.getpid(), signal.SIGKILL)
     process_groups.GlooGroup.send_state = send_state
     """
-    patched = "process_groups._unanimous = _unanimous\n"
+    patched = "exchange.TreeExchange.result = result\n"
     main.write_text(main.read_text().replace(patched, patched + textwrap.dedent(dies)))
     with attempt(main, *arguments) as training:
         training.settle([1, 2])

@@ -130,7 +130,7 @@ def supervisor_log(training: Elastic) -> str:
 # ── scripts with trouble in them ──────────────────────────────────────────────────────────────────────────────
 _PREAMBLE = """
     import os, signal, time
-    from edt_runner.comm import process_groups
+    from edt_runner.comm import exchange, process_groups
     from edt_runner import context
     from edt_runner.errors import PeerLost
 
@@ -171,19 +171,19 @@ def cut_off(folder: Path, framework: str, offset: int, *engines: int, name: str 
     ``offset``: they have sent everything, and all others have all of it."""
     patch = f"""
     import pathlib
-    whole, folder = process_groups._unanimous, pathlib.Path({str(folder)!r})
-    def _unanimous(announced):
+    whole, folder = exchange.TreeExchange.result, pathlib.Path({str(folder)!r})
+    def result(self):
         page = context.page
         if page.engine and page.offset == {offset}:
             if page.engine in {[str(engine) for engine in engines]} and once(page.engine):
                 patience = time.monotonic() + 20
-                while len(list(folder.glob("whole-*"))) < len(announced) - {len(engines)}:
+                while len(list(folder.glob("whole-*"))) < self._size - {len(engines)}:
                     assert time.monotonic() < patience, "the others did not get everything"
                     time.sleep(0.002)
                 raise PeerLost("cut off in the last message")
             (folder / f"whole-{{page.engine}}").touch()
-        return whole(announced)
-    process_groups._unanimous = _unanimous
+        return whole(self)
+    exchange.TreeExchange.result = result
     """
     return _write(folder, textwrap.dedent(patch), script(name, framework).read_text())
 

@@ -1,9 +1,10 @@
 """Finds, shuts and tests gloo's TCP connections in this process, and waits for the operations that use them.
 
 gloo gives no access to its connections and cannot wake a thread that waits on a connection. So this module finds the
-connections by their addresses, among the descriptors in /proc/self/fd, and shuts them. (Measured: gloo's operation then
-fails within 1 ms.) It does not touch listening sockets or the sockets of user code. It compares host and port, because
-the same port may be in use on another host or on another address of this host.
+connections among the descriptors in /proc/self/fd, by the epoll instance that waits for them or by their addresses, and
+shuts them. (Measured: gloo's operation then fails within 1 ms.) It does not touch listening sockets or the sockets of
+user code. It compares host and port, because the same port may be in use on another host or on another address of this
+host.
 
 gloo also forgets operations: a receive that had partly arrived when its peer died, or a send that was about to begin.
 (Measured: each of these waits until its timeout, although its connection is closed. Neither ``abort`` nor ``shutdown``
@@ -21,9 +22,10 @@ import contextlib
 import ipaddress
 import os
 import queue
+import re
 import socket
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -46,23 +48,45 @@ def shut(*, own: Collection[str], peers: Collection[str]) -> int:
     They stay open for writing. If writing failed, gloo would forget a send that was about to begin, and the thread that
     waits for that send would wait for ever.
 
+    A gloo device waits for its listening socket and for all its connections, accepted or made by itself, in one epoll
+    instance, and no other socket is in it. So the addresses of the other processes need not be known. Where the kernel
+    does not list what an epoll instance waits for (gVisor), connections that the device has made are found only by
+    ``peers``; their operations then end when the process at the other end closes them, or by the watchdog.
+
     Args:
-        own: connections that were accepted at these addresses are shut. Addresses are ``host:port`` as ``listening``
-            returns them: the host is a number, and an IPv4 address inside IPv6 is written as IPv4.
+        own: connections of the devices that listen at these addresses are shut. Addresses are ``host:port`` as
+            ``listening`` returns them: the host is a number, and an IPv4 address inside IPv6 is written as IPv4.
         peers: connections to these addresses are shut.
 
     Returns:
         The number of connections that were shut.
     """
     number = 0
-    for _, connection in _tcp():
+    devices = _waited_for(own)
+    for inode, connection in _tcp():
         if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             continue
         with contextlib.suppress(OSError):  # the socket is not connected
-            if _address(connection.getsockname()) in own or _address(connection.getpeername()) in peers:
+            names = _address(connection.getsockname()), _address(connection.getpeername())
+            if inode in devices or names[0] in own or names[1] in peers:
                 connection.shutdown(socket.SHUT_RD)
                 number += 1
     return number
+
+
+def _waited_for(own: Collection[str]) -> set[int]:
+    """Return the inode numbers of all that waits in one epoll instance with a socket that listens at one of the
+    addresses ``own``."""
+    listeners = {inode for inode, address in listening().items() if address in own}
+    found: set[int] = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # another thread has closed the descriptor
+            if entry.readlink().name == "anon_inode:[eventpoll]":
+                waits = Path(f"/proc/self/fdinfo/{entry.name}").read_text()
+                inodes = {int(inode, 16) for inode in re.findall(r"^tfd:.* ino:([0-9a-f]+)", waits, re.MULTILINE)}
+                if inodes & listeners:
+                    found |= inodes
+    return found
 
 
 class ProbePort:
@@ -139,7 +163,7 @@ _END_SECONDS = 2.0
 
 
 class Watchdog:
-    """Waits for the operations of one group. Only one thread calls its methods.
+    """Waits for the operations of one group, on a thread of its own. Only one thread calls its methods.
 
     Args:
         shut: an event that is set when the group's connections have been shut.
@@ -149,11 +173,17 @@ class Watchdog:
 
     def __init__(self, shut: threading.Event, group: Any) -> None:
         self._shut, self._group = shut, group
-        self._waits: queue.SimpleQueue[_Wait | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self.is_closed = False
+        """Whether ``close`` was called."""
         self.stuck = False
         """Whether the thread waits for an operation that does not end. The watchdog then waits for no other
         operation."""
+
+    def is_shut(self) -> bool:
+        """Whether the group's connections have been shut, so that nothing will arrive any more."""
+        return self._shut.is_set() or self.is_closed
 
     def wait(self, works: Sequence[Any]) -> None:
         """Wait until all operations ``works`` (``torch.distributed.Work``) are done.
@@ -163,30 +193,56 @@ class Watchdog:
         """
         if not works:
             return
+        held = list(works)
+
+        def wait_for_all(wait: Callable[[Any], None]) -> None:
+            while held:  # what is dropped here is freed, even if the thread is stuck in another one
+                wait(held.pop(0))
+
+        self.finish(self.start(wait_for_all, held.clear))
+
+    def start(self, work: Work, abandon: Callable[[], None]) -> Job:
+        """Begin to run ``work`` on the thread.
+
+        Args:
+            work: gets a function that waits for one operation.
+            abandon: drops all operations and their tensors; it is called when the thread is stuck in one of them.
+
+        Raises:
+            PeerLost: the thread is stuck.
+        """
         if self.stuck:
             raise PeerLost("the data plane was shut")
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="edt-watchdog", daemon=True)
             self._thread.start()
-        wait = _Wait(works)
-        self._waits.put(wait)
-        while not wait.done.acquire(timeout=_POLL_SECONDS):
-            if self._shut.is_set():
-                if wait.done.acquire(timeout=_LAST_SECONDS):
-                    break
-                self._give_up(wait)
-                raise PeerLost("the data plane was shut")
-        if wait.error is not None:
-            raise PeerLost(f"the data plane broke off: {wait.error}") from wait.error
+        job = Job(work, abandon)
+        self._jobs.put(job)
+        return job
 
-    def _give_up(self, wait: _Wait) -> None:
-        self.stuck = True
-        wait.works.clear()  # frees the memory of all operations except the stuck one
-        self._waits.put(None)
+    def finish(self, job: Job) -> None:
+        """Wait until a job has run.
+
+        Raises:
+            PeerLost: as in ``wait``.
+        """
+        while not job.done.acquire(timeout=_POLL_SECONDS):
+            if self._shut.is_set():
+                if job.done.acquire(timeout=_LAST_SECONDS):
+                    break
+                self.stuck = True
+                job.abandon()  # frees the memory of all operations except the stuck one
+                self._jobs.put(None)
+                raise PeerLost("the data plane was shut")
+        if isinstance(job.error, RuntimeError | PeerLost):
+            raise PeerLost(f"the data plane broke off: {job.error}") from job.error
+        if job.error is not None:
+            raise job.error
 
     def close(self) -> None:
         """Wait for the thread to end, unless it is ``stuck``."""
-        self._waits.put(None)
+        self.is_closed = True
+        self._jobs.put(None)
         if self._thread is not None and not self.stuck:
             self._thread.join(_END_SECONDS)
             self.stuck = self._thread.is_alive()
@@ -194,21 +250,29 @@ class Watchdog:
             self._group = None
 
     def _serve(self) -> None:
-        while (wait := self._waits.get()) is not None:
+        while (job := self._jobs.get()) is not None:
             try:
-                for work in wait.works:
-                    work.wait(OPERATION_TIMEOUT)
-            except RuntimeError as error:
-                wait.error = error
-            wait.done.release()
+                job.work(_wait)
+            except Exception as error:
+                job.error = error
+            job.done.release()
         self._group = None
 
 
-class _Wait:
-    """Operations to wait for, and the error of the first that failed, if any."""
+def _wait(work: Any) -> None:
+    if work is None:  # the operation was never started
+        raise PeerLost("the data plane broke off")
+    work.wait(OPERATION_TIMEOUT)
 
-    def __init__(self, works: Sequence[Any]) -> None:
-        self.works = list(works)
-        self.error: RuntimeError | None = None
+
+Work = Callable[[Callable[[Any], None]], None]
+
+
+class Job:
+    """Work for the thread of a watchdog, and the error that ended it, if any."""
+
+    def __init__(self, work: Work, abandon: Callable[[], None]) -> None:
+        self.work, self.abandon = work, abandon
+        self.error: Exception | None = None
         self.done = threading.Lock()
         self.done.acquire()

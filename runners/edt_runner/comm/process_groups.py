@@ -20,22 +20,24 @@ import torch
 import torch.distributed as _distributed
 import torch.distributed.distributed_c10d as _c10d
 
-from edt_contract.crash_points import CrashPoint, crash_point
-from edt_runner import context, environment
-from edt_runner.adapter import Adapter, Local, Reduced, State
+from edt_runner import environment
+from edt_runner.adapter import Adapter, Reduced, State
 from edt_runner.comm import connections
+from edt_runner.comm.buckets import Bucket
 from edt_runner.comm.connections import OPERATION_TIMEOUT, Watchdog
-from edt_runner.comm.tree_reduction import Buffers, PartialSums, sum_subtree, sum_upper_tree
+from edt_runner.comm.exchange import FastExchange, TreeExchange
+from edt_runner.comm.reduction import Reduction
+from edt_runner.comm.tree_reduction import Memory, PartialSums
 from edt_runner.errors import PeerLost
-from edt_runner.schedule import ReductionPlan, Span
+from edt_runner.schedule import ReductionPlan
 
 dist: Any = _distributed  # raw process groups have no type stubs
 c10d: Any = _c10d
 
 _BUILD_SECONDS = 10.0
 _PIECE_BYTES = 8 << 20
-_TAG_SIZE, _TAG_TEXT, _TAG_REDUCED, _TAG_SHARD, _TAG_ANNOUNCED = 1, 2, 3, 4, 5
-_TAG_SPANS, _TAG_PIECES = 1 << 10, 1 << 16
+_TAG_SIZE, _TAG_TEXT, _TAG_REDUCED, _TAG_PIECES = 1, 2, 3, 1 << 16
+"""Tags of a group's operations beside those of ``exchange``."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,10 @@ class GlooGroup:
         self.rank, self.size = rank, size
         self._open_group, self._dtype = group, dtype
         self._watchdog = Watchdog(shut, group)
+        self._state_watchdog = Watchdog(shut, group)
+        """Waits for the sending of a state, while the other one takes part in a reduction."""
         self._closed = False
-        self._buffers: dict[int, Buffers] = {}
+        self._memories: dict[int, Memory] = {}
 
     @property
     def _group(self) -> Any:
@@ -162,129 +166,52 @@ class GlooGroup:
         Raises:
             PeerLost: the group is closed.
         """
-        group = self._open_group
         if self._closed:
             raise PeerLost("the group is closed")
-        return group
+        return self._open_group
 
     # ── reduction ─────────────────────────────────────────────────────────────────────────────────────────────
-    def begin(self, length: int, *, exact: bool, previous: PartialSums | None = None) -> PartialSums:
-        """Begin to sum a step.
+    def begin(
+        self,
+        plan: ReductionPlan,
+        buckets: Sequence[Bucket],
+        *,
+        exact: bool,
+        notes: int = 1,
+        previous: PartialSums | None = None,
+    ) -> Reduction:
+        """Begin the reduction of a step.
 
         Args:
-            length: how many numbers a local has.
-            exact: whether to sum in the order of the canonical tree; otherwise a plain all-reduce, whose bits depend on
-                ``size``.
+            plan: plan of the step's reduction.
+            buckets: the buckets of the step's flat vector, in the order in which they are reduced.
+            exact: whether to sum in the order of the canonical tree; otherwise by gloo's all-reduce, whose bits depend
+                on ``size``.
+            notes: how many numbers each rank's notes have.
             previous: the sums of a failed try of this step; they are used again if ``exact``.
-        """
-        if length not in self._buffers:
-            self._buffers[length] = Buffers(length, self.size, self._dtype)
-        return PartialSums(length, self._buffers[length].next_total() if not exact else None, previous)
-
-    def sum_own(self, plan: ReductionPlan, sums: PartialSums, fill: Callable[[int, Local], None]) -> None:
-        """Sum this rank's micro-batches into ``sums``.
-
-        Args:
-            plan: plan of the step's reduction.
-            sums: what ``begin`` returned.
-            fill: is called with the index of each own micro-batch that is not summed yet, in ascending order, and with
-                a tensor of shape (length,). It fills the tensor with the micro-batch's local.
-        """
-        buffers = self._buffers[sums.length]
-        if sums.total is not None:
-            local = buffers.take()
-            for index in plan.split[self.rank]:
-                fill(index, local[: sums.length])
-                sums.total[: sums.length].add_(local[: sums.length])
-            buffers.give_back(local)
-            return
-        for span in plan.spans[self.rank]:
-            sum_subtree(span, sums, buffers, fill)
-
-    def reduce(self, plan: ReductionPlan, sums: PartialSums, announce: Callable[[], int]) -> tuple[Reduced, int]:
-        """Sum over all ranks.
-
-        Args:
-            plan: plan of the step's reduction.
-            sums: the sums of all of this rank's micro-batches. This uses them up when it returns. If it raises, those
-                of an exact reduction are still complete.
-            announce: returns the number that this rank announces to all other ranks. It is called as late as possible.
-
-        Returns:
-            The sum, of shape (length,), which stays valid until the next reduction of this length has returned; and the
-            number that all ranks announced, or 0 if they announced different numbers.
 
         Raises:
-            PeerLost: a connection broke or was shut.
+            PeerLost: the group is closed, or its connections have been shut.
         """
-        buffers = self._buffers[sums.length]
-        if sums.total is not None:
-            return self._all_reduce(sums.total, sums.length, announce)
-        if self._group is None:
-            reduced, announced = buffers.publish(sums.held.pop(plan.root))[: sums.length], announce()
-        else:
-            shard, sent = self._finish_tree(plan, sums.held, buffers)
-            crash_point(CrashPoint.ENGINE_BEFORE_GATHER, at=context.page.offset, who=context.page.engine)
-            reduced, announced = self._all_gather(shard, sent, buffers, announce())
-        for local in sums.held.values():
-            buffers.give_back(local)
-        sums.held.clear()
-        return reduced, announced
+        group, length = self._group, max(end for _, end in buckets)
+        memory = self._memories.setdefault(length, Memory(length, self._dtype))
+        memory.begin()
+        total = None if exact else memory.result(self.size * notes, again=group is None)
+        sums = PartialSums(memory, total, previous)
+        if group is None:
+            return Reduction(plan, sums, self.rank, None, self._watchdog)
+        shared = (sums, buckets, self.rank, self.size, notes, self._watchdog.is_shut)
+        exchange = TreeExchange(group, plan, *shared) if exact else FastExchange(self._all_reduce, *shared)
+        return Reduction(plan, sums, self.rank, exchange, self._watchdog)
 
-    def _finish_tree(
-        self, plan: ReductionPlan, held: Mapping[Span, torch.Tensor], buffers: Buffers
-    ) -> tuple[torch.Tensor, list[Any]]:
-        """Exchange shards of the subtrees, then sum this rank's shard over the rest of the tree.
+    def _all_reduce(self, tensor: torch.Tensor) -> Any:
+        options = c10d.AllreduceOptions()
+        options.timeout = OPERATION_TIMEOUT
+        return self._group.allreduce([tensor], options)
 
-        Returns:
-            The summed shard, and the send operations, which may not have finished.
-        """
-        assert self._group is not None
-        owners = plan.owners
-        arriving = {span: buffers.shard(index) for index, span in enumerate(owners) if owners[span] != self.rank}
-        tags = {span: _TAG_SPANS + index for index, span in enumerate(owners)}
-        works = [_post(self._group.recv, [shard], owners[span], tags[span]) for span, shard in arriving.items()]
-        sent: list[Any] = []
-        for distance in range(1, self.size):  # each rank starts with another peer
-            peer = (self.rank + distance) % self.size
-            for span, total in held.items():
-                sent.append(_post(self._group.send, [buffers.slice_of(total, peer)], peer, tags[span]))
-            if distance == 1:
-                crash_point(CrashPoint.ENGINE_IN_REDUCE, at=context.page.offset, who=context.page.engine)
-        self._watchdog.wait(works)
-        own = {span: buffers.slice_of(total, self.rank) for span, total in held.items()}
-        return sum_upper_tree(plan.root, arriving, own), sent
-
-    def _all_gather(
-        self, shard: torch.Tensor, sent: Sequence[Any], buffers: Buffers, announced: int
-    ) -> tuple[Reduced, int]:
-        """Send this rank's shard and announcement to all other ranks, and receive theirs.
-
-        gloo's own all-gather takes four times as long (measured with 25 million numbers between two processes, over
-        lo). ``sent`` contains send operations that may not have finished; this waits for them, too.
-        """
-        group, result = self._group, buffers.next_result()
-        own = buffers.slice_of(result, self.rank).copy_(shard)
-        numbers = torch.full((self.size,), announced)
-        peers = [(self.rank + distance) % self.size for distance in range(1, self.size)]  # each starts with another
-        works = [*sent]
-        for peer in peers:
-            works.append(_post(group.recv, [buffers.slice_of(result, peer)], peer, _TAG_SHARD))
-            works.append(_post(group.recv, [numbers[peer : peer + 1]], peer, _TAG_ANNOUNCED))
-        for peer in peers:
-            works.append(_post(group.send, [own], peer, _TAG_SHARD))
-            works.append(_post(group.send, [numbers[self.rank : self.rank + 1]], peer, _TAG_ANNOUNCED))
-        self._watchdog.wait(works)
-        return result[: buffers.length], _unanimous(numbers)
-
-    def _all_reduce(self, total: torch.Tensor, length: int, announce: Callable[[], int]) -> tuple[Reduced, int]:
-        """Sum by a plain all-reduce. Each rank has its own place for its announcement in the summed tensor."""
-        total[length + self.rank] = announce()
-        if self._group is not None:
-            options = c10d.AllreduceOptions()
-            options.timeout = OPERATION_TIMEOUT
-            self._watchdog.wait([_post(self._group.allreduce, [total], options)])
-        return total[:length], _unanimous(total[length:])
+    def inherit(self, old: GlooGroup) -> None:
+        """Take over the memory of the group in which this process worked before. All of its operations are done."""
+        self._memories, old._memories = old._memories, {}
 
     def send_reduced(self, reduced: Reduced, to: Sequence[int]) -> None:
         """Send the sum of the last reduction to the ranks ``to``, which have not applied it."""
@@ -328,7 +255,7 @@ class GlooGroup:
         for index, piece in enumerate(_pieces([t.detach().cpu().contiguous() for t in state.tensors.values()])):
             if index % len(sources) == mine:
                 works.extend(_post(group.send, [piece], peer, _TAG_PIECES + index) for peer in to)
-        return lambda: self._watchdog.wait(works)
+        return lambda: self._state_watchdog.wait(works)
 
     def receive_state(self, adapter: Adapter, sources: Sequence[int]) -> Mapping[str, Any]:
         """Receive the state that the ranks ``sources`` send with ``send_state``, and fill ``adapter`` with it.
@@ -371,6 +298,7 @@ class GlooGroup:
         self._closed = True
         group, self._open_group = self._open_group, None  # this thread releases it, not the thread that waits in it
         self._watchdog.close()
+        self._state_watchdog.close()
         del group
 
 
@@ -379,16 +307,6 @@ def _pieces(tensors: Any) -> list[torch.Tensor]:
     pieces."""
     flat = [tensor.detach().reshape(-1).view(torch.uint8) for tensor in tensors if tensor.numel()]
     return [piece for each in flat for piece in torch.split(each, _PIECE_BYTES)]
-
-
-def _unanimous(announced: torch.Tensor) -> int:
-    """Return the generation that every rank announced; 0: the ranks announced different ones.
-
-    In that case no rank switches. The lower generation may have been taken back, and all ranks will soon announce the
-    higher one.
-    """
-    lowest = int(announced.min())
-    return lowest if lowest == int(announced.max()) else 0
 
 
 def _post(operation: Any, *arguments: Any) -> Any:

@@ -1,17 +1,184 @@
-"""The sums that one engine makes in one step, and the memory for them. No network.
+"""The sums that one engine makes of its own micro-batches in one step, and the memory for them. No network.
 
-A *local* is a flat tensor of shape (length,) in host memory. It contains the numbers that one micro-batch adds to the
-reduction. The sum of a subtree has the same shape. In memory, both are padded with zeros to ``size`` shards of equal
-length, one shard for each rank.
+A *local* is a flat tensor of shape (length,) in host memory: the numbers that one micro-batch adds to the reduction.
+The sum of a subtree has the same shape. A local is never kept by itself where it can be added at once: the first
+micro-batch of a subtree is written to a buffer, the second is added to it, and so on up the tree. So an engine of n
+micro-batches needs about log2(n) buffers, at least one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 
 from edt_runner.schedule import Span, children
+from edt_runner.step_times import Phase, clock
+
+_CHUNK = 1 << 17
+"""How many numbers are scaled and added at a time, so that they stay in a core's cache in between."""
+
+
+class Sink:
+    """Takes the numbers of one micro-batch, in parts and in any order, each number once.
+
+    Args:
+        target: tensor of shape (length,) that the numbers are written to, or added to.
+        adds: whether they are added.
+        folds: pairs (into, from) of further tensors of that shape. When numbers have reached ``target``, they are added
+            from there to the first ``into``, and so on: each pair's ``from`` is the one before's ``into``.
+        ready: is called with (start, end) when these numbers have reached their last place.
+        scratch: gives memory of shape (length,) that is free until the micro-batch is done.
+    """
+
+    def __init__(
+        self,
+        target: torch.Tensor,
+        *,
+        adds: bool,
+        folds: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
+        ready: Callable[[int, int], None] | None = None,
+        scratch: Callable[[], torch.Tensor] | None = None,
+    ) -> None:
+        self._target, self._adds, self._folds = target, adds, folds
+        self._ready, self._scratch = ready, scratch
+        self.missing = len(target)
+        """How many numbers have not been put yet."""
+
+    def put(self, start: int, values: torch.Tensor, factor: float = 1.0) -> None:
+        """Take ``values`` x ``factor`` as the numbers from ``start`` on.
+
+        Args:
+            start: position of the first number.
+            values: any tensor. It may be changed: nobody else may need it.
+            factor: is multiplied first, in the vector's own type. The product is rounded before it is added.
+        """
+        before, end = clock.enter(Phase.COPIES), start + values.numel()
+        place = self._target[start:end]
+        if values.is_sparse:
+            values = values.to_dense()
+        if values.dtype is not place.dtype or values.device != place.device:
+            values = values.to(place.device, place.dtype)
+        if self._adds:
+            self._add(start, place, values, factor)
+        elif factor == 1.0:
+            place.view(values.shape).copy_(values)
+        else:
+            torch.mul(values, factor, out=place.view(values.shape))
+        self._done(start, end)
+        clock.enter(before)
+
+    def put_zeros(self, start: int, end: int) -> None:
+        """Take zeros as the numbers from ``start`` to ``end`` - 1."""
+        if self._adds:  # not nothing: -0.0 + 0.0 is 0.0
+            self._target[start:end].add_(0.0)
+            self._fold(start, end)
+        else:
+            self._target[start:end].zero_()
+        self._done(start, end)
+
+    @contextmanager
+    def whole(self) -> Iterator[torch.Tensor]:
+        """A context that yields a tensor of shape (length,), to be filled with all numbers."""
+        vector = self._scratch() if self._adds and self._scratch is not None else self._target
+        yield vector
+        with clock.within(Phase.COPIES):
+            if self._adds:
+                self._add(0, self._target, vector, 1.0)
+            self._done(0, len(vector))
+
+    def _add(self, start: int, place: torch.Tensor, values: torch.Tensor, factor: float) -> None:
+        flat = values.reshape(-1)
+        for low in range(0, len(flat), _CHUNK):
+            part = flat[low : low + _CHUNK]
+            if factor != 1.0:
+                part.mul_(factor)
+            place[low : low + _CHUNK].add_(part)
+            self._fold(start + low, start + low + len(part))
+
+    def _fold(self, start: int, end: int) -> None:
+        for into, source in self._folds:
+            into[start:end].add_(source[start:end])
+
+    def _done(self, start: int, end: int) -> None:
+        self.missing -= end - start
+        if self._ready is not None:
+            self._ready(start, end)
+
+
+Fill = Callable[[int, Sink], None]
+"""Is called with the number of a micro-batch, and with a sink that takes its local."""
+Ready = Callable[[Span, torch.Tensor, int, int], None]
+"""Is called with a subtree, its sum and (start, end), when these numbers of the sum are final."""
+
+TOTAL: Span = (0, 0)
+"""Stands for the total of a fast reduction, which has no subtrees."""
+
+
+class Memory:
+    """Host memory for the reductions of vectors of one length. It is used again in each step.
+
+    Args:
+        length: how many numbers a vector has.
+        dtype: dtype of all tensors.
+    """
+
+    def __init__(self, length: int, dtype: torch.dtype) -> None:
+        self.length, self._dtype = length, dtype
+        self._free: list[torch.Tensor] = []
+        self._arriving: dict[tuple[int, int], torch.Tensor] = {}
+        self._published: torch.Tensor | None = None
+        self._results: list[torch.Tensor | None] = [None, None]
+        self._wholes: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def take(self) -> torch.Tensor:
+        """Return a buffer of shape (length,). Its contents are undefined."""
+        return self._free.pop() if self._free else torch.empty(self.length, dtype=self._dtype)
+
+    def give_back(self, *buffers: torch.Tensor) -> None:
+        """Return buffers from ``take`` that are not used any more."""
+        self._free.extend(buffers)
+
+    def publish(self, buffer: torch.Tensor) -> torch.Tensor:
+        """Keep a buffer from ``take`` as the result of a reduction, until ``begin``."""
+        self._published = buffer
+        return buffer
+
+    def begin(self) -> None:
+        """A step begins: nobody needs the published result of the step before."""
+        if self._published is not None:
+            self._free.append(self._published)
+            self._published = None
+
+    def result(self, extra: int = 0, *, again: bool) -> torch.Tensor:
+        """Return a tensor of shape (length + ``extra``,) for the sum over all engines.
+
+        Args:
+            extra: further numbers.
+            again: whether it may be the tensor of the step before. If not, two are used in turn.
+        """
+        if again:
+            self._results[1] = None
+        else:
+            self._results.reverse()
+        found = self._results[0]
+        if found is None or len(found) != self.length + extra:
+            found = self._results[0] = torch.empty(self.length + extra, dtype=self._dtype)
+            self._wholes = [(of, whole) for of, whole in self._wholes if any(of is each for each in self._results)]
+            self._wholes.append((found, found[: self.length]))
+        return found
+
+    def without_extra(self, result: torch.Tensor) -> torch.Tensor:
+        """Return the first ``length`` numbers of a tensor of ``result``, as a view that is always the same object."""
+        return next(whole for of, whole in self._wholes if of is result)
+
+    def arriving(self, slot: int, index: int, size: int) -> torch.Tensor:
+        """Return a tensor of shape (size,) for numbers that arrive. There is one for each (slot, index)."""
+        found = self._arriving.get((slot, index))
+        if found is None or len(found) < size:
+            found = self._arriving[slot, index] = torch.empty(size, dtype=self._dtype)
+        return found[:size]
 
 
 class PartialSums:
@@ -20,16 +187,17 @@ class PartialSums:
     The sums stay when the group is lost. So after a crash, only the lost micro-batches are computed again.
 
     Args:
-        length: how many numbers a local has.
-        total: for a fast reduction, zeros of shape (length + size,); the last ``size`` numbers are for announcements.
-            After a failed all-reduce its contents are invalid. None: the reduction is exact.
+        memory: memory for vectors of the step's length.
+        total: for a fast reduction, a tensor of shape (length + further numbers,), whose contents are undefined. After
+            a failed all-reduce they are invalid. None: the reduction is exact.
         previous: the sums of a failed try; an exact reduction takes over its subtrees.
     """
 
-    def __init__(self, length: int, total: torch.Tensor | None, previous: PartialSums | None) -> None:
-        self.length, self.total = length, total
+    def __init__(self, memory: Memory, total: torch.Tensor | None, previous: PartialSums | None) -> None:
+        self.memory, self.total = memory, total
+        self.length = memory.length
         self.held: dict[Span, torch.Tensor] = {}
-        """Sums of subtrees, each in a padded buffer of the current group."""
+        """Sums of subtrees."""
         self.kept: dict[Span, torch.Tensor] = {}
         """Sums of subtrees that were taken over from a failed try and are not used yet."""
         if previous is not None and total is None:
@@ -53,120 +221,121 @@ class PartialSums:
 
     def tensors(self) -> list[torch.Tensor]:
         """Return all sums, each of shape (length,)."""
-        if self.total is not None:
-            return [self.total[: self.length]]
-        return [local[: self.length] for local in self.held.values()]
+        return [self.whole] if self.total is not None else list(self.held.values())
+
+    @property
+    def whole(self) -> torch.Tensor:
+        """The numbers of the total of a fast reduction, of shape (length,). It is the same object in each step that
+        uses the same memory."""
+        assert self.total is not None
+        return self.memory.without_extra(self.total)
+
+    # ── summing ───────────────────────────────────────────────────────────────────────────────────────────────
+    def sum_all(self, micro_batches: Sequence[int], fill: Fill, ready: Ready) -> None:
+        """Sum micro-batches in the order in which they come, for a fast reduction.
+
+        Args:
+            micro_batches: numbers of this engine's micro-batches.
+            fill: fills a sink with a micro-batch's local.
+            ready: is told which numbers of the total are final; the subtree is ``TOTAL``.
+        """
+        assert self.total is not None
+        place = self.whole
+        for number, index in enumerate(micro_batches):
+            last = number == len(micro_batches) - 1
+            self._fill(
+                fill, index, place, adds=number > 0, ready=(lambda a, b: ready(TOTAL, place, a, b)) if last else None
+            )
+        if not micro_batches:
+            place.zero_()
+            ready(TOTAL, place, 0, self.length)
+
+    def sum_subtree(self, root: Span, fill: Fill, ready: Ready) -> None:
+        """Sum the micro-batches of a subtree, in the order of the tree. Kept sums are used again.
+
+        Args:
+            root: the node of the tree.
+            fill: fills a sink with a micro-batch's local.
+            ready: is told which numbers of the sum are final.
+        """
+        for unit, lefts in self._units(root):
+            self._sum_unit(root, unit, lefts, fill, ready)
+
+    def _units(self, root: Span) -> Iterator[tuple[Span, tuple[Span, ...]]]:
+        """Yield, from left to right, each kept subtree and each micro-batch that is in none, with the left siblings
+        that are complete together with it: that of the unit itself, that of their parent, and so on."""
+        waiting: list[tuple[Span, tuple[Span, ...]]] = [(root, ())]
+        while waiting:
+            node, lefts = waiting.pop()
+            if node in self.kept or node[1] - node[0] == 1:
+                yield node, lefts
+                continue
+            first, second = children(node)
+            waiting.append((second, (first, *lefts)))
+            waiting.append((first, ()))
+
+    def _sum_unit(self, root: Span, unit: Span, lefts: tuple[Span, ...], fill: Fill, ready: Ready) -> None:
+        buffers = [self.held[left] for left in lefts]
+        folds = list(zip(buffers[1:], buffers[:-1], strict=True))
+        whole = (lefts[-1] if lefts else unit)[0] == root[0] and unit[1] == root[1]
+        kept = self.kept.pop(unit, None)
+        target = buffers[0] if buffers else kept if kept is not None else self.memory.take()
+        into = buffers[-1] if buffers else target
+        told = (lambda a, b: ready(root, into, a, b)) if whole else None
+        for left in lefts:  # if ``fill`` raises, these are no longer what they were
+            del self.held[left]
+        if kept is None:
+            self._fill(fill, unit[0], target, adds=bool(lefts), folds=folds, ready=told)
+        elif lefts:
+            Sink(target, adds=True, folds=folds, ready=told).put(0, kept)
+            self.memory.give_back(kept)
+        elif told is not None:
+            told(0, self.length)
+        self.memory.give_back(*buffers[:-1])
+        self.held[lefts[-1][0] if lefts else unit[0], unit[1]] = into
+
+    def _fill(
+        self,
+        fill: Fill,
+        index: int,
+        target: torch.Tensor,
+        *,
+        adds: bool,
+        folds: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
+        ready: Callable[[int, int], None] | None,
+    ) -> None:
+        taken: list[torch.Tensor] = []
+
+        def scratch() -> torch.Tensor:
+            taken.append(self.memory.take())
+            return taken[-1]
+
+        sink = Sink(target, adds=adds, folds=folds, ready=ready, scratch=scratch)
+        fill(index, sink)
+        self.memory.give_back(*taken)
+        if sink.missing:
+            raise RuntimeError(f"micro-batch {index}: {sink.missing} of {len(target)} numbers were not put")
 
 
-class Buffers:
-    """Host memory for the reductions of one length in one group. It is used again in each step.
-
-    Args:
-        length: how many numbers a local has.
-        size: number of ranks of the group.
-        dtype: dtype of all buffers.
-    """
-
-    def __init__(self, length: int, size: int, dtype: torch.dtype) -> None:
-        self.length, self._size = length, size
-        self._shard = -(-length // size)
-        self._dtype = dtype
-        self._free: list[torch.Tensor] = []
-        self._shards: list[torch.Tensor] = []
-        self._result: torch.Tensor | None = None
-        self._totals = [torch.empty(0, dtype=dtype)] * 2
-        self._results = [torch.empty(0, dtype=dtype)] * 2
-
-    def next_total(self) -> torch.Tensor:
-        """Return zeros of shape (length + size,) for a fast reduction. Two buffers are used in turn, because a peer
-        that has not applied the last step may ask for its sum."""
-        return self._other(self._totals, self.length + self._size).zero_()
-
-    def next_result(self) -> torch.Tensor:
-        """Return a buffer for the shards of all ranks. Two buffers are used in turn, so that a failed reduction does
-        not overwrite the result of the previous one."""
-        return self._other(self._results, self._shard * self._size)
-
-    def _other(self, pair: list[torch.Tensor], length: int) -> torch.Tensor:
-        """Return the buffer of ``pair`` that was not used last. It is allocated at its first use."""
-        pair.reverse()
-        if not pair[0].numel():
-            pair[0] = torch.empty(length, dtype=self._dtype)
-        return pair[0]
-
-    def take(self) -> torch.Tensor:
-        """Return a buffer for a local, padded to whole shards. The padding is zero, and callers leave it zero."""
-        return self._free.pop() if self._free else torch.zeros(self._shard * self._size, dtype=self._dtype)
-
-    def give_back(self, local: torch.Tensor) -> None:
-        """Return a buffer from ``take`` that is not used any more."""
-        self._free.append(local)
-
-    def publish(self, local: torch.Tensor) -> torch.Tensor:
-        """Keep a buffer from ``take`` as the result of a reduction until the next reduction, because a peer may ask for
-        it."""
-        if self._result is not None:
-            self.give_back(self._result)
-        self._result = local
-        return local
-
-    def slice_of(self, padded: torch.Tensor, rank: int) -> torch.Tensor:
-        """Return the shard of ``rank`` in a padded buffer, as a view."""
-        return padded[rank * self._shard : (rank + 1) * self._shard]
-
-    def shard(self, index: int) -> torch.Tensor:
-        """Return buffer number ``index`` for a shard that arrives."""
-        while len(self._shards) <= index:
-            self._shards.append(torch.empty(self._shard, dtype=self._dtype))
-        return self._shards[index]
-
-
-def sum_subtree(
-    span: Span, sums: PartialSums, buffers: Buffers, fill: Callable[[int, torch.Tensor], None]
+def sum_upper_tree(
+    span: Span, parts: Mapping[Span, torch.Tensor], own: frozenset[Span], out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Sum the micro-batches of ``span`` into ``sums``, in the order of the tree. Kept sums of subtrees are used again.
-
-    Args:
-        span: the node of the tree.
-        sums: the sums of this engine, which are changed.
-        buffers: memory for the sums.
-        fill: is called with a micro-batch and a tensor of shape (length,), which it fills with the micro-batch's local.
-
-    Returns:
-        The sum, in a buffer of ``buffers``.
-    """
-    kept = sums.kept.pop(span, None)
-    if kept is None and span[1] - span[0] > 1:
-        first, second = children(span)
-        local = sum_subtree(first, sums, buffers, fill)
-        right = sum_subtree(second, sums, buffers, fill)
-        local.add_(right)
-        del sums.held[first], sums.held[second]
-        buffers.give_back(right)
-    else:
-        local = buffers.take()
-        if kept is not None:
-            local[: sums.length].copy_(kept[: sums.length])
-        else:
-            fill(span[0], local[: sums.length])
-    sums.held[span] = local
-    return local
-
-
-def sum_upper_tree(span: Span, arrived: Mapping[Span, torch.Tensor], own: Mapping[Span, torch.Tensor]) -> torch.Tensor:
     """Sum one shard over the upper tree, above the subtrees that each rank has summed alone.
 
     Args:
         span: the node whose sum is wanted; the caller begins with the root.
-        arrived: shards of other ranks' subtrees; they are overwritten.
-        own: shards of this rank's subtrees; they are not changed, so that another try can use them.
+        parts: shards of all ranks' subtrees, each of shape (shard,). Those that are not ``own`` are overwritten.
+        own: subtrees of this rank, which are not changed, so that another try can use them. No two are siblings.
+        out: tensor of shape (shard,) for the sum; None: one of ``parts`` gets it.
 
     Returns:
-        The sum, of shape (shard,). It may be one of the given tensors.
+        The sum, of shape (shard,).
     """
-    part = arrived.get(span, own.get(span))
+    part = parts.get(span)
     if part is not None:
-        return part
+        return part if out is None else out.copy_(part)
     first, second = children(span)
-    left, right = sum_upper_tree(first, arrived, own), sum_upper_tree(second, arrived, own)
-    return torch.add(left, right) if first in own else left.add_(right)
+    left, right = sum_upper_tree(first, parts, own), sum_upper_tree(second, parts, own)
+    if out is not None:
+        return torch.add(left, right, out=out)
+    return right.add_(left) if first in own else left.add_(right)  # a sum of two is the same either way

@@ -17,13 +17,14 @@ from typing import Any
 
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_runner import context, environment
-from edt_runner.adapter import Adapter, BatchRequest, Local, Reduced
+from edt_runner.adapter import Adapter, BatchRequest, Reduced, Sink
 from edt_runner.callbacks.hooks import UserCallbacks
 from edt_runner.checkpoints.snapshot import Snapshots
 from edt_runner.checkpoints.user_files import BEST, UserFiles
 from edt_runner.comm.process_groups import GlooGroup, GlooPlane
 from edt_runner.comm.tree_reduction import PartialSums
 from edt_runner.context import ActivityKind
+from edt_runner.engine import notes
 from edt_runner.engine.checksum_sender import ChecksumSender
 from edt_runner.engine.link import EngineLink, Membership
 from edt_runner.engine.telemetry import MetricSums, PauseTimer, Recorder, Telemetry
@@ -34,6 +35,7 @@ from edt_runner.protocol.messages import GuaranteeEnded
 from edt_runner.schedule import Split, Step, StepKind, even_split, plan_of
 from edt_runner.seeds import step_seed
 from edt_runner.step_lines import EngineLines
+from edt_runner.step_times import Phase, clock
 from edt_runner.training import Training
 
 _CHECKPOINT_SECONDS, _LOOK_SECONDS = 600.0, 0.05
@@ -245,19 +247,26 @@ class StepRunner:
             self._training.request.observe_step(step, sum(map(bool, parts)), len(parts[group.rank]), membership.leads)
         self.reach(CrashPoint.ENGINE_FORWARD if trains else CrashPoint.ENGINE_VALIDATE)
         exact = self._training.request.exact or not trains
-        self._sums = group.begin(self._adapter.size(step.kind), exact=exact, previous=self._sums)
-        group.sum_own(plan, self._sums, lambda index, local: self._compute(step, index, local))
-        own = self._own_sums(step) if self._training.request.worker_logger else []
-        if self.finish_sending is not None:  # joining engines must have the parameters before anything changes them
-            self.finish_sending()
-            self.finish_sending = None
-        if trains:
-            self._parts.recorder.trying(step.training_steps_before, membership.generation)
-        self._tried_in = membership.generation
-        self._link.check()
-        context.page.write(ActivityKind.REDUCING, self.offset)
-        self.reach(CrashPoint.ENGINE_BEFORE_REDUCE)
-        reduced, announced = group.reduce(plan, self._sums, self._link.announce)
+        reduction = group.begin(
+            plan, self._adapter.buckets(step.kind), exact=exact, notes=notes.WIDTH, previous=self._sums
+        )
+        self._sums = reduction.sums
+        try:
+            reduction.sum_own(lambda index, sink: self._compute(step, index, sink))
+            own = self._own_sums(step) if self._training.request.worker_logger else []
+            if self.finish_sending is not None:  # joining engines must have the parameters before they change
+                self.finish_sending()
+                self.finish_sending = None
+            if trains:
+                self._parts.recorder.trying(step.training_steps_before, membership.generation)
+            self._tried_in = membership.generation
+            self._link.check()
+            context.page.write(ActivityKind.REDUCING, self.offset)
+            self.reach(CrashPoint.ENGINE_BEFORE_REDUCE)
+            reduced, table = reduction.finish(lambda: notes.notes(self._link.announce(), clock.take()))
+        finally:
+            if reduction.overwrites:
+                self.reduced = None
         self.reach(CrashPoint.ENGINE_REDUCED)
         self.commit(reduced, membership, step)
         self._log_own(step, own, group.size)
@@ -267,29 +276,30 @@ class StepRunner:
             self._reported_first_step = True
             self._link.report("engine-counted", allocation=int(self._link.name), step=step.training_steps_before)
         self._split = None
-        return announced
+        return notes.unanimous(table)
 
-    def _compute(self, step: Step, index: int, local: Local) -> None:
-        """Load and compute micro-batch ``index`` of ``step``, and fill ``local``, of shape (length,), with its numbers
-        for the reduction."""
+    def _compute(self, step: Step, index: int, sink: Sink) -> None:
+        """Load and compute micro-batch ``index`` of ``step``, and give its local, of shape (length,), to ``sink``."""
         self._link.check()
         indices = self._schedule.samples(self._training.seed, step, index)
         if not len(indices):
-            local.zero_()
+            sink.put_zeros(0, sink.missing)
             return
         evaluates = step.kind is StepKind.VALIDATE
         context.page.write(ActivityKind.LOADING, self.offset, index)
-        batch = self._loader.next()
+        with clock.within(Phase.DATA):
+            batch = self._loader.next()
         context.page.write(ActivityKind.VALIDATING if evaluates else ActivityKind.COMPUTING, self.offset, index)
         seed = step_seed(self._training.seed, *self._schedule.stream(self.offset, index))
         if evaluates:
-            self._adapter.evaluate(batch, len(indices), seed, local)
+            with sink.whole() as local:
+                self._adapter.evaluate(batch, len(indices), seed, local)
             return
         if _drops(step.training_steps_before, index):
-            local.zero_()
+            sink.put_zeros(0, sink.missing)
         else:
             total = self._schedule.sample_count(step)
-            self._adapter.micro_batch(batch, len(indices), total, seed, local)
+            self._adapter.stream(batch, len(indices), total, seed, sink)
             self._parts.recorder.hold(step.epoch, step.training_steps_before, index, indices)
         context.page.write(ActivityKind.APPLYING, self.offset)
 
@@ -313,7 +323,8 @@ class StepRunner:
         if not trains or not self._adapter.left_out:
             self._epoch_sums.add(step.kind, sums)
         self.offset += step.advance
-        self.reduced, self._sums = reduced if whole else None, None
+        # alone in its group, the engine uses the memory again in the next step, and nobody asks for it
+        self.reduced, self._sums = reduced if whole and membership.group.size > 1 else None, None
         if trains:
             width = step.micro_batches if self._schedule.follows_engines else None
             self._parts.recorder.commit(step.training_steps_before, self._tried_in, width)

@@ -38,6 +38,8 @@ from torch import Tensor
 
 from edt_runner.adapter import State
 from edt_runner.callbacks.records import bytes_of
+from edt_runner.comm.buckets import Bucket, buckets_of
+from edt_runner.comm.tree_reduction import Sink
 from edt_runner.schedule import StepKind
 
 
@@ -81,6 +83,10 @@ class FlatLayout:
         """The sections of ``flat``. They are views if ``split`` is torch's; ``tf.split`` copies."""
         return Sections(*split(flat, list(self.sizes)))
 
+    def rest(self, flat: Tensor) -> Sections:
+        """The sections of a vector without its gradients, as views."""
+        return Sections(flat[:0], *torch.split(flat, list(self.sizes)[1:]))
+
 
 def flat_dtype(types: Iterable[str]) -> torch.dtype:
     """The dtype of flat vectors.
@@ -102,20 +108,40 @@ def type_name(dtype: torch.dtype) -> str:
 class FlatAdapter:
     """What the adapters of both frameworks share: flat vectors, and a list of what ended the exactness guarantee.
 
-    A subclass sets ``width`` and ``layout``.
+    A subclass sets ``width``, ``layout`` and ``dtype``.
     """
 
     width: int
     """Length of the section ``sums``."""
     layout: FlatLayout
+    dtype: torch.dtype
+    """Dtype of flat vectors."""
 
     def __init__(self) -> None:
         self._endings: dict[str, str] = {}
         self._reported = 0
+        self._buckets: tuple[Bucket, ...] = ()
 
     def size(self, kind: StepKind) -> int:
         """How many numbers a vector of a step of this kind has."""
         return self.width if kind is StepKind.VALIDATE else sum(self.layout.sizes)
+
+    def buckets(self, kind: StepKind) -> Sequence[Bucket]:
+        """The pieces in which a vector of a step of this kind is reduced, in their order."""
+        length = self.size(kind)
+        if kind is StepKind.VALIDATE:
+            return ((0, length),)
+        if not self._buckets or self._buckets[-1][1] != length:
+            self._buckets = buckets_of(self.layout.gradients, length, self.dtype.itemsize)
+        return self._buckets
+
+    def micro_batch(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> None:
+        raise NotImplementedError
+
+    def stream(self, batch: Any, count: int, total: int, seed: int, sink: Sink) -> None:
+        """Do what ``micro_batch`` does, and give the whole vector to ``sink`` at its end."""
+        with sink.whole() as vector:
+            self.micro_batch(batch, count, total, seed, vector)
 
     @property
     def gradient_size(self) -> int:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from edt_runner.adapter import Adapter, State
 from edt_runner.callbacks.hooks import UserCallback
+from edt_runner.comm.tree_reduction import Sink
 from edt_runner.errors import StateMismatch, UsageError
 from edt_runner.frameworks import Framework
 from edt_runner.frameworks.flat import squared_norm
@@ -220,6 +221,14 @@ class _Scaled:
     # ── flat vectors ───────────────────────────────────────────────────────────────────────────────────────────
     def size(self, kind: StepKind) -> int:
         return self._inner.size(kind) + (2 if kind is StepKind.TRAIN else 0)
+
+    def buckets(self, kind: StepKind) -> Sequence[tuple[int, int]]:
+        *others, (start, _) = self._inner.buckets(kind)
+        return (*others, (start, self.size(kind)))
+
+    def stream(self, batch: Any, count: int, total: int, seed: int, sink: Sink) -> None:
+        with sink.whole() as vector:  # the norm of the whole gradient is one of the numbers
+            self.micro_batch(batch, count, total, seed, vector)
 
     def sums(self, kind: StepKind, numbers: Tensor) -> list[float]:
         return self._inner.sums(kind, numbers[:-2] if kind is StepKind.TRAIN else numbers)

@@ -75,6 +75,7 @@ class UserLoopAdapter(TorchAdapter):
             companions=Companions(objects, trainable.parts()),
         )
         self._loop, self._progress = trainable, trainable.progress
+        self._gradients.streams = False  # the body clips and steps when its backward pass is over
         self.optimizers = self._due = SomeOptimizers(trainable.optimizers, device)
         scaler = next((each for each in objects if isinstance(each, GradScaler)), None)
         self.precision = self._scale = LoopPrecision(scaler, device)
@@ -126,7 +127,7 @@ class UserLoopAdapter(TorchAdapter):
             if isinstance(outputs, Tensor):
                 torch.autograd.backward(outputs.sum())
         self.try_validation(given)
-        self._clear_gradients()
+        self._gradients.clear()
 
     def try_validation(self, batch: Any) -> None:
         """Find the names of the metrics that ``validation_step`` returns, with a batch of the training set."""

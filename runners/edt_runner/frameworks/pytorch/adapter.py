@@ -20,21 +20,31 @@ from edt_contract.crash_points import CrashPoint, crash_point
 from edt_runner import context
 from edt_runner.adapter import State
 from edt_runner.checkpoints.user_files import draft_of
+from edt_runner.comm.tree_reduction import Sink
 from edt_runner.errors import StateMismatch, UsageError
 from edt_runner.frameworks.computing import Asked
-from edt_runner.frameworks.flat import FlatAdapter, FlatLayout, flat_dtype, is_finite, squared_norm, type_name
+from edt_runner.frameworks.flat import (
+    FlatAdapter,
+    FlatLayout,
+    Sections,
+    flat_dtype,
+    is_finite,
+    squared_norm,
+    type_name,
+)
 from edt_runner.frameworks.options import StepOptions
-from edt_runner.frameworks.pytorch import compiling
+from edt_runner.frameworks.pytorch import FRAMEWORK, compiling
 from edt_runner.frameworks.pytorch.batches import counter_of_tokens, moved
 from edt_runner.frameworks.pytorch.buffers import Buffers
 from edt_runner.frameworks.pytorch.companions import Companions
+from edt_runner.frameworks.pytorch.gradients import Gradients
 from edt_runner.frameworks.pytorch.metrics import MetricSet
 from edt_runner.frameworks.pytorch.optimizer_set import OptimizerSet
 from edt_runner.frameworks.pytorch.passes import Computed, Passes, TrainSet
 from edt_runner.frameworks.pytorch.precision import Precision
 from edt_runner.lr_scaling.update import Scaling
 from edt_runner.schedule import StepKind
-from edt_runner.seeds import seed_python
+from edt_runner.step_times import Phase, clock
 
 _EPSILON = 1e-6
 """Added to a norm before it is divided by, as in ``torch.nn.utils.clip_grad_norm_``."""
@@ -93,7 +103,7 @@ class TorchAdapter(FlatAdapter):
         self._buffers = Buffers(model)
         tensors = [*self._parameters, *self._buffers.floats.values()]
         self.dtype = flat_dtype(type_name(tensor.dtype) for tensor in tensors)
-        """Dtype of flat vectors, local and reduced."""
+        self._gradients = Gradients(self._parameters, self.dtype)
         for name in self._buffers.refused:
             self.end_guarantee(name, "a complex buffer cannot be combined")
 
@@ -128,9 +138,10 @@ class TorchAdapter(FlatAdapter):
         if self._passes.tells:
             self._find_metrics(batch)
         local = torch.empty(self.size(StepKind.TRAIN), dtype=self.dtype)
-        self.micro_batch(batch, 1, 1, 0, local)
+        with self._gradients.trying():
+            self.micro_batch(batch, 1, 1, 0, local)
         self._buffers.restore()
-        self._clear_gradients()
+        self._gradients.clear()
         if self._options.compile:
             self.evaluate(batch, 1, 0, local[-self.width :])
 
@@ -146,21 +157,11 @@ class TorchAdapter(FlatAdapter):
             if not getattr(computed.loss, "requires_grad", False) and self._passes.validates_alike:
                 break  # a step that calls backward() itself cannot run without gradients; there may be no test set
         self._buffers.restore()
-        self._clear_gradients()
+        self._gradients.clear()
 
     def micro_batch(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> None:
-        self.prepare(seed)
-        batch = moved(batch, self._device)
-        with self.precision.autocast():
-            computed = self._passes.train(batch)
-        if isinstance(computed.loss, Tensor) and computed.loss.requires_grad:
-            scale = self.precision.scale
-            torch.autograd.backward(computed.loss * scale if self.precision.scales else computed.loss)
-        elif self.precision.scales:
-            raise UsageError(
-                "precision: got 'fp16' with a step that calls backward() itself, takes one that returns its loss, "
-                "because the platform scales the loss; 'bf16' needs no scale"
-            )
+        batch, computed = self._forward(batch, seed)
+        self._backward(computed)
         weight = self._weight(batch, count)
         self.write_gradients(local, self._gradient_share(weight, count, total), count / total)
         if not weight:  # the mean over no tokens is not a number
@@ -168,12 +169,54 @@ class TorchAdapter(FlatAdapter):
         self._write_sums(local[-self.width :], computed, count, weight)
         self._buffers.restore()  # if the step is left out, whoever reads the model next must not see this pass
 
+    def stream(self, batch: Any, count: int, total: int, seed: int, sink: Sink) -> None:
+        if not self._gradients.streams:
+            super().stream(batch, count, total, seed, sink)
+            return
+        batch, computed = self._forward(batch, seed)
+        weight = self._weight(batch, count)
+        present: Sequence[bool] = ()
+        if not weight:  # the mean over no tokens is not a number
+            self._backward(computed)
+            present = [parameter.grad is not None for parameter in self._parameters]
+            self._gradients.clear()
+        with self._gradients.streaming(sink, self._gradient_share(weight, count, total)) as streamed:
+            if weight:
+                self._backward(computed)
+        crash_point(CrashPoint.ENGINE_BACKWARD, at=context.page.offset, who=context.page.engine)
+        rest = torch.empty(self.size(StepKind.TRAIN) - self.gradient_size, dtype=self.dtype)
+        flat = self.layout.rest(rest)
+        flat.present.copy_(torch.tensor(present or streamed))
+        self._write_buffers(flat, count / total)
+        self._write_sums(flat.sums, computed, count, weight)
+        self._buffers.restore()
+        sink.put(self.gradient_size, rest)
+
+    def _forward(self, batch: Any, seed: int) -> tuple[Any, Computed]:
+        """Run the forward pass of a micro-batch. Returns the batch on the model's device, and what was computed."""
+        self.prepare(seed)
+        batch = moved(batch, self._device)
+        with clock.within(Phase.FORWARD), self.precision.autocast():
+            return batch, self._passes.train(batch)
+
+    def _backward(self, computed: Computed) -> None:
+        """Run the backward pass, unless a step of the user has done so."""
+        if isinstance(computed.loss, Tensor) and computed.loss.requires_grad:
+            scale = self.precision.scale
+            with clock.within(Phase.BACKWARD):
+                torch.autograd.backward(computed.loss * scale if self.precision.scales else computed.loss)
+        elif self.precision.scales:
+            raise UsageError(
+                "precision: got 'fp16' with a step that calls backward() itself, takes one that returns its loss, "
+                "because the platform scales the loss; 'bf16' needs no scale"
+            )
+
     def prepare(self, seed: int) -> None:
         """Prepare a micro-batch: committed buffers, no gradients, training mode, generators seeded with ``seed``."""
         self._buffers.restore()
-        self._clear_gradients()
+        self._gradients.clear()
         self.model.train()
-        _seed(seed)
+        FRAMEWORK.seed_step(seed)
 
     def write_gradients(self, local: Tensor, gradient_share: float, share: float) -> None:
         """Write the gradients and buffers that a micro-batch's forward and backward pass have left in the model.
@@ -184,22 +227,19 @@ class TorchAdapter(FlatAdapter):
             share: the factor on buffers: the micro-batch's share of the step's samples.
         """
         crash_point(CrashPoint.ENGINE_BACKWARD, at=context.page.offset, who=context.page.engine)
-        flat = self.layout.sections(local)
-        places = torch.split(flat.gradients, self.layout.gradients)
-        for index, (place, parameter) in enumerate(zip(places, self._parameters, strict=True)):
-            gradient = parameter.grad
-            flat.present[index] = gradient is not None
-            if gradient is None:
-                place.zero_()
-            else:
-                _write_scaled(gradient, gradient_share, place)
+        with clock.within(Phase.COPIES):
+            flat = self.layout.sections(local)
+            self._gradients.write(local, flat.present, gradient_share)
+            self._write_buffers(flat, share)
+
+    def _write_buffers(self, flat: Sections, share: float) -> None:
         self._buffers.write(flat.floats, flat.changed, flat.integers)
         flat.floats.mul_(share)
         flat.active.fill_(1)
 
     def evaluate(self, batch: Any, count: int, seed: int, local: Tensor) -> None:
         self.model.eval()
-        _seed(seed)
+        FRAMEWORK.seed_step(seed)
         batch = moved(batch, self._device)
         with torch.no_grad(), self.precision.autocast():
             computed = self._passes.validate(batch)
@@ -238,9 +278,7 @@ class TorchAdapter(FlatAdapter):
         rates = self.optimizers.learning_rates
         gradients = self._finished(flat.gradients, flat.sums)
         used = flat.present.tolist()
-        places = torch.split(gradients, self.layout.gradients)
-        for index, (place, parameter) in enumerate(zip(places, self._parameters, strict=True)):
-            parameter.grad = place.view(parameter.shape).to(parameter.device, parameter.dtype) if used[index] else None
+        self._gradients.set(reduced if gradients is flat.gradients else gradients, used)
         odd = self._buffers.commit(flat.floats, flat.changed, flat.integers, int(flat.active))
         if odd is not None:
             self.end_guarantee(odd, "an integer buffer that micro-batches move differently")
@@ -301,10 +339,6 @@ class TorchAdapter(FlatAdapter):
     def rescaled(self, scaling: Scaling) -> AbstractContextManager[Sequence[float]]:
         return self.optimizers.rescaled(scaling)
 
-    def _clear_gradients(self) -> None:
-        for parameter in self._parameters:
-            parameter.grad = None
-
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────
     def export_state(self) -> State:
         tensors: dict[str, Tensor] = {f"model.{name}": p.detach() for name, p in self._all_parameters.items()}
@@ -349,7 +383,7 @@ class TorchAdapter(FlatAdapter):
                 "they are at train(); a parameter group with lr 0 stands still"
             )
         self._buffers.recommit()
-        self._clear_gradients()
+        self._gradients.clear()
 
     def is_finite(self) -> bool:
         """Whether all parameters are finite numbers."""
@@ -363,16 +397,3 @@ class TorchAdapter(FlatAdapter):
         ):
             with draft_of(path) as draft:
                 torch.save(content, draft)
-
-
-def _write_scaled(gradient: Tensor, share: float, place: Tensor) -> None:
-    """Write gradient x share to ``place``, in one pass over memory if possible. Two passes would give the same bits."""
-    if gradient.layout is torch.strided and gradient.dtype is place.dtype and gradient.device == place.device:
-        torch.mul(gradient, share, out=place.view(gradient.shape))
-    else:
-        place.copy_((gradient.to_dense() if gradient.is_sparse else gradient).reshape(-1)).mul_(share)
-
-
-def _seed(seed: int) -> None:
-    seed_python(seed)
-    torch.manual_seed(seed)

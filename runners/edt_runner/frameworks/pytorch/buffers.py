@@ -38,10 +38,12 @@ class Buffers:
 
     def restore(self) -> None:
         """Copy the committed values into the model."""
-        with torch.no_grad():
-            for name, (owner, key) in self._places.items():
+        for name, (owner, key) in self._places.items():
+            if owner._buffers[key] is not self._tensors[name]:  # a forward pass may put another tensor there
                 owner._buffers[key] = self._tensors[name]
-                self._tensors[name].copy_(self.committed[name])
+        if self._tensors:
+            with torch.no_grad():
+                torch._foreach_copy_(list(self._tensors.values()), list(self.committed.values()))
 
     def recommit(self) -> None:
         """Commit the values that are in the model now."""
@@ -52,10 +54,12 @@ class Buffers:
     def write(self, floats: Tensor, changed: Tensor, integers: Tensor) -> None:
         """Write what this forward pass made of the buffers into sections of a flat vector (``frameworks.flat``)."""
         with torch.no_grad():
-            for index, (name, part) in enumerate(zip(self.floats, torch.split(floats, self.float_sizes), strict=True)):
-                now = self._now(name)
-                changed[index] = not torch.equal(now, self.committed[name])
-                part.copy_(now.reshape(-1))
+            if self.floats:
+                now = [self._now(name) for name in self.floats]
+                flags = [not torch.equal(each, self.floats[name]) for each, name in zip(now, self.floats, strict=True)]
+                changed.copy_(torch.tensor(flags))
+                parts = torch.split(floats, self.float_sizes)
+                torch._foreach_copy_(list(parts), [each.reshape(-1) for each in now])
             if self.integers:
                 steps = [self._now(name).long() - self.committed[name].long() for name in self.integers]
                 self._own_steps = torch.cat([step.reshape(-1).cpu() for step in steps])
@@ -68,10 +72,10 @@ class Buffers:
             The names of integer buffers, if not all micro-batches moved them alike; else None.
         """
         odd: str | None = None
-        flags = changed.tolist()
-        for index, (name, part) in enumerate(zip(self.floats, torch.split(floats, self.float_sizes), strict=True)):
-            if flags[index]:
-                self.committed[name].copy_(part.view(self.committed[name].shape))
+        flags, parts = changed.tolist(), torch.split(floats, self.float_sizes)
+        pairs = [(kept, part) for kept, part, flag in zip(self.floats.values(), parts, flags, strict=True) if flag]
+        if pairs:
+            torch._foreach_copy_([kept for kept, _ in pairs], [part.view(kept.shape) for kept, part in pairs])
         if self.integers and active:
             steps = torch.round(integers.double() / active).long()
             if self._own_steps is not None and not torch.equal(self._own_steps * active, integers.long()):

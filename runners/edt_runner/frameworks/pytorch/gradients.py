@@ -1,0 +1,169 @@
+"""Gradients of a model's parameters as parts of flat vectors, and the way back.
+
+A small model's gradients are written with one call for all of them, after the backward pass. A large model's gradients
+are given away one by one while the backward pass goes on with the layers before: a hook on each parameter takes the
+gradient as soon as it is complete. That needs no memory for all gradients at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from edt_runner.comm.buckets import SINGLE_BYTES
+from edt_runner.comm.tree_reduction import Sink
+from edt_runner.errors import PeerLost
+
+
+class Gradients:
+    """The gradients of the trained parameters.
+
+    Args:
+        parameters: the trained parameters, in the order of the flat vector.
+        dtype: dtype of flat vectors.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], dtype: torch.dtype) -> None:
+        self._parameters, self._dtype = list(parameters), dtype
+        self.sizes = [parameter.numel() for parameter in parameters]
+        ends = list(accumulate(self.sizes))
+        self._bounds = [(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
+        self.streams = sum(self.sizes) * dtype.itemsize > SINGLE_BYTES
+        """Whether gradients are given away while the backward pass runs."""
+        self._views: Any = WeakTensorKeyDictionary()
+        """For each flat vector, its parts in the parameters' shapes. Making them takes longer than using them."""
+        self._taken = [False] * len(self._parameters)
+        self._take: Callable[[int], None] | None = None
+        if self.streams:
+            for index, parameter in enumerate(self._parameters):
+                own: Any = parameter  # torch's method has no types
+                own.register_post_accumulate_grad_hook(self._hook(index))
+
+    def clear(self) -> None:
+        """Forget all gradients."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """Return the parts of a flat vector's gradients in the shapes of the parameters, as views.
+
+        Args:
+            vector: tensor of at least as many numbers as there are gradients, which come first.
+        """
+        found: list[Tensor] | None = self._views.get(vector)
+        if found is None:
+            parts = torch.split(vector[: sum(self.sizes)], self.sizes)
+            found = [part.view(parameter.shape) for part, parameter in zip(parts, self._parameters, strict=True)]
+            self._views[vector] = found
+        return found
+
+    # ── into a vector ─────────────────────────────────────────────────────────────────────────────────────────
+    def write(self, vector: Tensor, present: Tensor, factor: float) -> None:
+        """Write all gradients x ``factor`` to a flat vector.
+
+        Args:
+            vector: the vector.
+            present: tensor of shape (parameters,) that gets a 1 for each parameter that has a gradient, else 0.
+            factor: the factor.
+        """
+        gradients = [parameter.grad for parameter in self._parameters]
+        places: list[Tensor] = []
+        plain: list[Tensor] = []
+        for place, gradient in zip(self.views(vector), gradients, strict=True):
+            if gradient is None:
+                place.zero_()
+            elif gradient.is_sparse or gradient.dtype is not place.dtype:
+                place.copy_(gradient.to_dense() if gradient.is_sparse else gradient).mul_(factor)
+            else:
+                places.append(place)
+                plain.append(gradient)
+        if plain:
+            torch._foreach_copy_(places, plain)
+            if factor != 1.0:
+                torch._foreach_mul_(places, factor)
+        present.copy_(torch.tensor([gradient is not None for gradient in gradients]))
+
+    @contextmanager
+    def streaming(self, sink: Sink, factor: float) -> Iterator[list[bool]]:
+        """A context in which the backward pass gives gradients x ``factor`` to a sink. At its end all are given.
+
+        It yields a list that says for each parameter, at the end of the context, whether it had a gradient.
+
+        Raises:
+            PeerLost: a parameter got another gradient after its gradient was given away. The step has to be tried
+                again; it will not be streamed then.
+        """
+        present = [False] * len(self._parameters)
+        twice: list[int] = []
+
+        def take(index: int) -> None:
+            gradient = self._parameters[index].grad
+            if present[index]:
+                twice.append(index)
+            elif gradient is not None:
+                present[index] = True
+                sink.put(self._bounds[index][0], gradient, factor)
+                self._parameters[index].grad = None
+
+        self._take = take
+        try:
+            yield present
+        finally:
+            self._take = None
+        for index in reversed(range(len(present))):
+            if not present[index]:
+                take(index)
+            if not present[index]:
+                sink.put_zeros(*self._bounds[index])
+        if twice:
+            self.streams = False
+            raise PeerLost("a backward pass has computed a gradient in several parts, so the step is tried again")
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """A context with a trial pass, which finds out whether gradients can be streamed.
+
+        A parameter that gets its gradient in several parts, as with checkpoints of the reentrant kind and shared
+        weights, cannot give it away after the first.
+        """
+        seen = [0] * len(self._parameters)
+
+        def take(index: int) -> None:
+            seen[index] += 1
+
+        self._take = take
+        try:
+            yield
+        finally:
+            self._take = None
+        if max(seen, default=0) > 1:
+            self.streams = False
+
+    def _hook(self, index: int) -> Callable[[Tensor], None]:
+        def hook(_: Tensor) -> None:
+            if self._take is not None:
+                self._take(index)
+
+        return hook
+
+    # ── back into the model ───────────────────────────────────────────────────────────────────────────────────
+    def set(self, gradients: Tensor, present: Sequence[float]) -> None:
+        """Make parts of a flat vector the gradients of the parameters, without a copy where types and devices allow.
+
+        Args:
+            gradients: the vector.
+            present: for each parameter, 0 if no micro-batch had a gradient for it.
+        """
+        for parameter, view, used in zip(self._parameters, self.views(gradients), present, strict=True):
+            if not used:
+                parameter.grad = None
+            elif view.dtype is parameter.dtype and view.device == parameter.device:
+                parameter.grad = view
+            else:
+                parameter.grad = view.to(parameter.device, parameter.dtype)
