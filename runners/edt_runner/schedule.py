@@ -25,13 +25,6 @@ import numpy as np
 import numpy.typing as npt
 
 from edt_runner.seeds import Permutation, key_of
-from edt_runner.splits import ReductionPlan as ReductionPlan  # noqa: PLC0414
-from edt_runner.splits import Span as Span  # noqa: PLC0414
-from edt_runner.splits import Split as Split  # noqa: PLC0414
-from edt_runner.splits import children as children  # noqa: PLC0414
-from edt_runner.splits import cover as cover  # noqa: PLC0414
-from edt_runner.splits import even_split as even_split  # noqa: PLC0414
-from edt_runner.splits import plan_of as plan_of  # noqa: PLC0414
 
 
 class StepKind(enum.StrEnum):

@@ -15,7 +15,7 @@ from edt_runner.comm.buckets import Bucket
 from edt_runner.comm.process_groups import GlooGroup, GlooPlane
 from edt_runner.comm.tree_reduction import Sink
 from edt_runner.errors import PeerLost
-from edt_runner.schedule import Span, children, even_split, plan_of
+from edt_runner.splits import Span, children, even_split, plan_of
 
 ONE: tuple[Bucket, ...] = ((0, 4),)
 

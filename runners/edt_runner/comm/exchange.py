@@ -23,7 +23,7 @@ from edt_runner import context
 from edt_runner.comm.buckets import Arrivals, Bucket, shard_of
 from edt_runner.comm.tree_reduction import PartialSums, sum_upper_tree
 from edt_runner.errors import PeerLost
-from edt_runner.schedule import ReductionPlan, Span
+from edt_runner.splits import ReductionPlan, Span
 
 MOST_NOTE = (1 << 24) - 1
 """The largest number in notes. A fast reduction carries notes as float32."""

@@ -29,7 +29,7 @@ from edt_runner.comm.exchange import FastExchange, TreeExchange
 from edt_runner.comm.reduction import Reduction
 from edt_runner.comm.tree_reduction import Memory, PartialSums
 from edt_runner.errors import PeerLost
-from edt_runner.schedule import ReductionPlan
+from edt_runner.splits import ReductionPlan
 
 dist: Any = _distributed  # raw process groups have no type stubs
 c10d: Any = _c10d

@@ -11,7 +11,7 @@ from edt_runner.comm.connections import Watchdog
 from edt_runner.comm.exchange import Exchange
 from edt_runner.comm.tree_reduction import Fill, PartialSums
 from edt_runner.errors import PeerLost
-from edt_runner.schedule import ReductionPlan, Span
+from edt_runner.splits import ReductionPlan, Span
 from edt_runner.step_times import Phase, clock
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import torch
 
-from edt_runner.schedule import Span, children
+from edt_runner.splits import Span, children
 from edt_runner.step_times import Phase, clock
 
 _CHUNK = 1 << 17

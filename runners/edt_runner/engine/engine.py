@@ -218,6 +218,7 @@ class Engine:
         left = _allocations(member for member in old.members if member not in change.members)
         resized = Resized(generation, steps.training_steps, len(change.members), None, joined=joined, left=left)
         steps.pauses.begin(resized)
+        group.inherit(old.group)
         self._enter(generation, change.members, group)
         if self.membership.leads and not old.leads:
             steps.lead()
@@ -394,7 +395,7 @@ class Engine:
         self._membership = Membership(generation, members, group, self._link.name)
         self._set_status(EngineState.TRAINING, step=self._steps.training_steps)
         self._announced = 0
-        self._steps.enter()
+        self._steps.enter(len(members))
 
     def _set_status(self, state: EngineState, **fields: Any) -> None:
         self._link.set_status(EngineStatus(state, self.membership.generation, self.membership.members, **fields))

@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_runner import context, environment
-from edt_runner.adapter import Adapter, BatchRequest, Reduced, Sink
+from edt_runner.adapter import Adapter, Reduced, Sink
 from edt_runner.callbacks.hooks import UserCallbacks
 from edt_runner.checkpoints.snapshot import Snapshots
 from edt_runner.checkpoints.user_files import BEST, UserFiles
@@ -25,15 +25,17 @@ from edt_runner.comm.process_groups import GlooGroup, GlooPlane
 from edt_runner.comm.tree_reduction import PartialSums
 from edt_runner.context import ActivityKind
 from edt_runner.engine import notes
+from edt_runner.engine.assignment import Assignment, width_of
 from edt_runner.engine.checksum_sender import ChecksumSender
 from edt_runner.engine.link import EngineLink, Membership
 from edt_runner.engine.telemetry import MetricSums, PauseTimer, Recorder, Telemetry
 from edt_runner.errors import NotFinite, PeerLost, UsageError
-from edt_runner.loader import SampleLoader, batch_requests
+from edt_runner.loader import SampleLoader
 from edt_runner.protocol.data import RegroupStatus
 from edt_runner.protocol.messages import GuaranteeEnded
-from edt_runner.schedule import Split, Step, StepKind, even_split, plan_of
+from edt_runner.schedule import Step, StepKind
 from edt_runner.seeds import step_seed
+from edt_runner.splits import Split, plan_of
 from edt_runner.step_lines import EngineLines
 from edt_runner.step_times import Phase, clock
 from edt_runner.training import Training
@@ -83,12 +85,12 @@ class StepRunner:
         """The sums of this engine's micro-batches of the coming step; None: there are none yet."""
         self.torn = False
         """Whether the state is incomplete, because the receiving of another engine's state has not finished."""
-        self._split: Split | None = None
-        """The split of the coming step; None: an even split over all members."""
+        self.assignment = Assignment(parts.training, parts.loader)
         self._summed_width = 0
         """Number of micro-batches of the step to which ``_sums`` belong."""
         self.pauses = PauseTimer(parts.link)
-        self._telemetry = Telemetry(parts.link, parts.adapter.values)
+        prints = parts.link.name if environment.profile_step() else None
+        self._telemetry = Telemetry(parts.link, parts.adapter.values, prints=prints)
         self.finish_sending: Callable[[], None] | None = None
         """A function that waits until the state has been sent to the joining engines; None: there are none."""
         self._epoch_sums = MetricSums(parts.adapter.width)
@@ -117,7 +119,7 @@ class StepRunner:
         """Return how far this engine is, for a regroup. ``engines`` is the number of engines in its membership."""
         micro_batches, offset_after = self._schedule.micro_batches, None
         if self._schedule.follows_engines:
-            micro_batches = 0 if self.done else _width_of(self._coming_split(engines))
+            micro_batches = 0 if self.done else width_of(self.assignment.coming(self.offset, engines))
             offset_after = self.offset + micro_batches
         return RegroupStatus(
             offset=self.offset,
@@ -166,46 +168,21 @@ class StepRunner:
             self._parts.hooks.begin()
 
     # ── batches ───────────────────────────────────────────────────────────────────────────────────────────────
-    def enter(self) -> None:
-        """Note that this engine has entered another membership with a complete state."""
-        self._split, self.torn = None, False
+    def enter(self, engines: int) -> None:
+        """Note that this engine has entered another membership, of ``engines`` engines, with a complete state."""
+        self.assignment.enter(engines)
+        self._telemetry.profile.reset()
+        self.torn = False
 
     def split_over(self, computing: tuple[str, ...], members: tuple[str, ...]) -> None:
         """Split the coming step over the engines ``computing`` only, which are some of ``members`` (in rank order)."""
-        parts = iter(self._even_split(len(computing)))
-        self._split = tuple(next(parts) if member in computing else range(0) for member in members)
-
-    def _coming_split(self, engines: int) -> Split:
-        return self._split or self._even_split(engines)
-
-    def _even_split(self, engines: int) -> Split:
-        """Return the coming step's micro-batches, split evenly over ``engines`` engines."""
-        return even_split(self._step_at(self.offset, engines).micro_batches, engines)
-
-    def _step_at(self, offset: int, engines: int) -> Step:
-        return self._schedule.at(offset, self._training.widths.at(offset, engines))
+        self.assignment.split_over(computing, members, self.offset)
 
     def request_batches(self, group: GlooGroup, kept: Collection[int] = ()) -> None:
-        """Let the loader prepare the micro-batches that this engine will compute.
-
-        In the coming step, these are this engine's micro-batches without ``kept``, which are summed already. In later
-        steps, they are its part of an even split.
-        """
-        if self.done:
-            return
-        parts = self._coming_split(group.size)
-        first = sorted(set(parts[group.rank]) - set(kept))
-        step = self._schedule.at(self.offset, _width_of(parts))
-        self._loader.restart(self._requests(step, self.offset, first, group))
-
-    def _requests(self, step: Step, offset: int, part: Sequence[int], group: GlooGroup) -> Iterator[BatchRequest]:
-        while True:
-            yield from batch_requests(self._schedule, self._training.seed, step, part)
-            offset += step.advance
-            if offset >= self._schedule.length:
-                return
-            step = self._step_at(offset, group.size)
-            part = even_split(step.micro_batches, group.size)[group.rank]
+        """Let the loader prepare the micro-batches that this engine will compute, without ``kept``, which are micro-
+        batches of the coming step that are summed already."""
+        if not self.done:
+            self.assignment.request_batches(self.offset, group.rank, group.size, kept)
 
     def try_again(self, parts: Split, group: GlooGroup) -> None:
         """Prepare another try of the coming step.
@@ -217,8 +194,9 @@ class StepRunner:
             parts: the new split of the step.
             group: the new group.
         """
-        self.finish_sending, self._split = None, parts
-        if _width_of(parts) != self._summed_width:  # the sums belong to a step of another width
+        self.finish_sending = None
+        self.assignment.split_next(parts)
+        if width_of(parts) != self._summed_width:  # the sums belong to a step of another width
             self._sums = None
         if self._sums is not None:
             self._sums.restrict(parts[group.rank])
@@ -238,8 +216,8 @@ class StepRunner:
         """
         self._telemetry.begin_step()
         group = membership.group
-        parts = self._coming_split(group.size)
-        step = self._schedule.at(self.offset, _width_of(parts))
+        parts = self.assignment.coming(self.offset, group.size)
+        step = self._schedule.at(self.offset, width_of(parts))
         trains = step.kind is StepKind.TRAIN
         plan = plan_of(step.micro_batches, parts)
         self._summed_width = step.micro_batches
@@ -275,8 +253,17 @@ class StepRunner:
         if not self._reported_first_step and trains and len(parts[group.rank]):
             self._reported_first_step = True
             self._link.report("engine-counted", allocation=int(self._link.name), step=step.training_steps_before)
-        self._split = None
+        self._learn(parts, table, membership, trains=trains)
         return notes.unanimous(table)
+
+    def _learn(self, parts: Split, table: list[list[int]], membership: Membership, *, trains: bool) -> None:
+        """Learn from the notes of a committed step where its time went, and how to split later ones."""
+        if not trains:
+            self.assignment.split_next(None)
+            return
+        self._telemetry.profile.add(membership.members, [len(part) for part in parts], notes.phases(table))
+        if self.assignment.committed(parts, table):
+            self.request_batches(membership.group)
 
     def _compute(self, step: Step, index: int, sink: Sink) -> None:
         """Load and compute micro-batch ``index`` of ``step``, and give its local, of shape (length,), to ``sink``."""
@@ -315,7 +302,8 @@ class StepRunner:
         context.page.write(ActivityKind.APPLYING, self.offset)
         self._parts.snapshots.wait_copied()
         self._parts.checksum_sender.wait()
-        whole = self._apply(reduced, step, membership) if trains else True
+        with clock.within(Phase.APPLY):
+            whole = self._apply(reduced, step, membership) if trains else True
         self.reach(CrashPoint.ENGINE_APPLIED)
         if step.index == 0:
             self._epoch_sums.reset(step.kind)
@@ -499,11 +487,6 @@ class StepRunner:
     def reach(self, point: CrashPoint) -> None:
         """Mark a point at which a test may end this engine."""
         crash_point(point, at=self.offset, who=self._link.name)
-
-
-def _width_of(parts: Split) -> int:
-    """Return the number of micro-batches of the step whose split is ``parts``."""
-    return sum(map(len, parts))
 
 
 def _drops(training_step: int, micro_batch: int) -> bool:
