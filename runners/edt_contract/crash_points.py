@@ -25,9 +25,10 @@ class CrashPoint(enum.StrEnum):
     # engine: ``at`` is the step, ``who`` the allocation
     ENGINE_FORWARD = "engine.forward"  # before the first micro-batch of a step
     ENGINE_BACKWARD = "engine.backward"  # in the first micro-batch, its gradients half written
-    ENGINE_BEFORE_REDUCE = "engine.before-reduce"  # all own micro-batches done, nothing sent
-    ENGINE_IN_REDUCE = "engine.in-reduce"  # between its first and its last send of shards
-    ENGINE_BEFORE_GATHER = "engine.before-gather"  # its shard is summed, no other engine has it
+    ENGINE_BUCKET = "engine.bucket"  # has sent a bucket, and goes on with the backward pass
+    ENGINE_BEFORE_REDUCE = "engine.before-reduce"  # all own micro-batches done, its sums are sent
+    ENGINE_IN_REDUCE = "engine.in-reduce"  # between its first and its last send of a bucket's shards
+    ENGINE_BEFORE_GATHER = "engine.before-gather"  # its shard of the last bucket is summed, no other engine has it
     ENGINE_REDUCED = "engine.reduced"  # has the reduced gradients, has not applied them
     ENGINE_APPLIED = "engine.applied"  # applied, before any other process knows
     ENGINE_COMMITTED = "engine.committed"  # after all actions that follow a commit

@@ -165,6 +165,8 @@ class TreeExchange(Exchange):
                 if peer == self._peers[0] and span == self._own[-1]:
                     self._crash_point(CrashPoint.ENGINE_IN_REDUCE)
             self._launch(span, number)
+            if number < len(self._buckets) - 1:
+                self._crash_point(CrashPoint.ENGINE_BUCKET)
 
     def run(self, wait: Callable[[Any], None]) -> None:
         received = self._received

@@ -29,7 +29,7 @@ class Sink:
         folds: pairs (into, from) of further tensors of that shape. When numbers have reached ``target``, they are added
             from there to the first ``into``, and so on: each pair's ``from`` is the one before's ``into``.
         ready: is called with (start, end) when these numbers have reached their last place.
-        scratch: gives memory of shape (length,) that is free until the micro-batch is done.
+        scratch: gives memory of shape (length,) that is free until the micro-batch is done; None: new memory.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Sink:
         scratch: Callable[[], torch.Tensor] | None = None,
     ) -> None:
         self._target, self._adds, self._folds = target, adds, folds
-        self._ready, self._scratch = ready, scratch
+        self._ready, self._scratch = ready, scratch or (lambda: torch.empty_like(target))
         self.missing = len(target)
         """How many numbers have not been put yet."""
 
@@ -81,7 +81,7 @@ class Sink:
     @contextmanager
     def whole(self) -> Iterator[torch.Tensor]:
         """A context that yields a tensor of shape (length,), to be filled with all numbers."""
-        vector = self._scratch() if self._adds and self._scratch is not None else self._target
+        vector = self._scratch() if self._adds else self._target
         yield vector
         with clock.within(Phase.COPIES):
             if self._adds:
