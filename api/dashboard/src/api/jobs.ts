@@ -98,6 +98,15 @@ export function metricsQuery(id: string, points = 600) {
   });
 }
 
+/** Where the time of its steps goes, engine by engine. */
+export function stepTimesQuery(id: string) {
+  return queryOptions({
+    queryKey: keys.jobList(id, "step-times"),
+    queryFn: ({ signal }) =>
+      answer(client.GET("/api/v1/jobs/{exec_id}/step-times", { params: { path: { exec_id: id } }, signal })),
+  });
+}
+
 /** The files of its log. */
 export function logFilesQuery(id: string) {
   return queryOptions({

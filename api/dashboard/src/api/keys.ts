@@ -19,7 +19,7 @@ export const keys = {
   job: (id: string) => ["live", "job", id] as const,
   /** Prefix of all that hangs on a job: its history, its resizes, its metrics. */
   jobRelated: (id: string) => ["live", "job-lists", id] as const,
-  jobList: (id: string, part: "events" | "resizes" | "allocations" | "ranks" | "metrics" | "logs") =>
+  jobList: (id: string, part: "events" | "resizes" | "allocations" | "ranks" | "metrics" | "step-times" | "logs") =>
     ["live", "job-lists", id, part] as const,
   nodes: ["live", "nodes"] as const,
   nodeUsage: (name: string, seconds: number) => ["live", "node-usage", name, seconds] as const,

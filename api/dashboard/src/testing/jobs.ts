@@ -39,6 +39,7 @@ export function job(number: number, values: Partial<Job> = {}): Job {
     slots: 1,
     workers: 1,
     progress: {},
+    efficiency: null,
     mean_samples_per_second: null,
     validation: null,
     best: {},

@@ -16,6 +16,7 @@ import { History } from "./History";
 import styles from "./Overview.module.css";
 import { GangTiles, ProgressTiles } from "./ProgressTiles";
 import { StateStrip } from "./StateStrip";
+import { StepTimesPanel } from "./StepTimesPanel";
 
 export function OverviewTab({ job }: { readonly job: Job }) {
   const events = useQuery(eventsQuery(job.id));
@@ -53,6 +54,7 @@ export function OverviewTab({ job }: { readonly job: Job }) {
         <Panel title={job.kind === "gang" ? "Processes" : "Progress"}>
           {job.kind === "gang" ? <GangTiles job={job} /> : <ProgressTiles job={job} />}
         </Panel>
+        {job.kind === "elastic" && <StepTimesPanel job={job} />}
         <Panel title="States">
           {events.data ? <StateStrip job={job} events={events.data.items} /> : <Skeleton lines={1} height={26} />}
         </Panel>
