@@ -39,6 +39,7 @@ from edt_runner.protocol.messages import (
 from support.talk import status
 from support.waiting import until
 
+OTHER_VERSION = channel.PROTOCOL_VERSION + 1
 TOKEN = "a token for tests"
 STATUS = status(7, "1")
 
@@ -170,12 +171,13 @@ SECONDS, MOST_TRIES = 1.5, 5
 
 def refused(caplog: pytest.LogCaptureFixture) -> int:
     """How often the coordinator has refused a hello of another version."""
-    return sum("hello: version is 2, this process reads 1" in record.getMessage() for record in caplog.records)
+    why = f"hello: version is {OTHER_VERSION}, this process reads {channel.PROTOCOL_VERSION}"
+    return sum(why in record.getMessage() for record in caplog.records)
 
 
 def of_another_release(message: Message) -> bytes:
     """A message as a line; a hello has another version."""
-    return dump_line(replace(message, version=2) if isinstance(message, Hello) else message)
+    return dump_line(replace(message, version=OTHER_VERSION) if isinstance(message, Hello) else message)
 
 
 def test_an_engine_of_another_release_waits_between_its_tries(

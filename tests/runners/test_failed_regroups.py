@@ -8,7 +8,7 @@ from edt_runner.coordinator.regroup import Regroup
 def round_of(*, regrouped: str = "", **unreachable: str) -> Regroup:
     names = {"one": "1", "two": "2", "three": "3"}
     views = {names[name]: tuple(others) for name, others in unreachable.items()}
-    return Regroup(1, ("1", "2", "3"), regrouped=set(regrouped), unreachable=views)
+    return Regroup(1, dict.fromkeys("123"), regrouped=set(regrouped), unreachable=views)
 
 
 def test_a_plain_failure_is_tried_again_at_once() -> None:

@@ -147,7 +147,7 @@ def test_a_survivor_that_is_told_to_ask_anew(lab: Lab) -> None:
         taking = lab.takes(other)
         lab.engine.membership.group.send_reduced(torch.ones(5), [1])
         taking.result()
-        lab.coordinator.send(JoinAgain(lab.link.regroup + 1, ()))
+        lab.coordinator.send(JoinAgain(lab.link.regroup + 1))
         assert lab.engine._await_coordinator(ExitKind.LEFT) == lab.engine._join
         lab.link.acknowledge_regroup()
         other.close()
@@ -160,7 +160,7 @@ def test_a_generation_that_is_withdrawn_while_its_group_is_built(lab: Lab) -> No
 
     def happen(_: str) -> None:
         number = next(numbers)
-        lab.coordinator.send(PrepareGeneration(number, (NAME, PEER), (NAME,), (PEER,), lab.store))
+        lab.coordinator.send(PrepareGeneration(number, (NAME, PEER), (PEER,), lab.store))
         until(lambda: number in lab.link._prepared, 20)
         lab.coordinator.send(CancelGeneration(number))
         until(lambda: number not in lab.link._prepared, 20)

@@ -218,7 +218,7 @@ def test_a_first_engine_with_other_data_is_refused_by_name(count: int | None) ->
     talk.sent()
     talk.expect("1")
     talk.coordinator.engine_connected("1", NEW, 0)
-    talk.coordinator.join_request("1", JoinRequest({"training samples": count}, ("here:9001",), 0), 0)
+    talk.coordinator.join_request("1", JoinRequest({"training samples": count}, 0), 0)
     assert "training samples: 9 in the driver" in talk.only("driver", ScriptFailed).message
 
 

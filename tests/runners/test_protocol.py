@@ -79,7 +79,8 @@ def values_of(annotation: Any) -> st.SearchStrategy[Any]:
 
 def an_example(cls: type[Message]) -> dict[str, Any]:
     """A message of this class as JSON; all that may be left out is there."""
-    return {"kind": cls.kind, **{field.name: plain(hint) for field, hint in fields_of(cls)}}
+    example = {"kind": cls.kind, **{field.name: plain(hint) for field, hint in fields_of(cls)}}
+    return {**example, "version": PROTOCOL_VERSION} if cls is Hello else example
 
 
 def fields_of(cls: Any) -> list[tuple[dataclasses.Field[Any], Any]]:
@@ -214,7 +215,7 @@ def test_a_key_that_nobody_knows_is_ignored(cls: type[Message]) -> None:
         (EngineGone("1"), {"micro_batch": {"offset": True, "index": 1}}, "offset is a boolean, takes an integer"),
         (EngineGone("1", MicroBatch(1, 2)), {"engine": None}, "engine is null, takes a string"),
         (
-            SurvivorStatus(1, RegroupStatus(3, True), (), "a:1"),
+            SurvivorStatus(1, RegroupStatus(3, True), "a:1"),
             {"status": {"offset": 3, "has_reduced": True, "summed": [[1, 2, 3]]}},
             r"status: summed\[0\] has 3 items, takes 2",
         ),

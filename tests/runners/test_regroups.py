@@ -147,7 +147,7 @@ def test_a_death_in_a_regroup_that_is_decided_begins_the_next_one_and_the_answer
     talk.sent()
     talk.coordinator.engine_gone("2", 0)
     assert called(talk, "1") == [[StartRegroup]]
-    talk.coordinator.survivor_status("1", SurvivorStatus(1, RegroupStatus(5, True), (), ""))
+    talk.coordinator.survivor_status("1", SurvivorStatus(1, RegroupStatus(5, True), ""))
     assert talk.sent("1") == []
     talk.regroup("1")
     assert talk.coordinator.members.current.members == ("1",)
@@ -410,11 +410,11 @@ def test_an_engine_that_had_asked_before_it_was_told_to_ask_anew_is_let_in_once(
     talk.coordinator.engine_connected("2", NEW, 0)
     talk.coordinator.engine_connected("1", status(7, "1"), 0)
     talk.begin()
-    talk.coordinator.join_request("2", join_request("2", 0), 0)  # was on its way
+    talk.coordinator.join_request("2", join_request(0), 0)  # was on its way
     assert talk.coordinator.change is None
-    talk.coordinator.join_request("2", join_request("2", talk.coordinator.members.newest_regroup), 0)
+    talk.coordinator.join_request("2", join_request(talk.coordinator.members.newest_regroup), 0)
     first = talk.coordinator.change
-    talk.coordinator.join_request("2", join_request("2", talk.coordinator.members.newest_regroup), 0)
+    talk.coordinator.join_request("2", join_request(talk.coordinator.members.newest_regroup), 0)
     assert first is not None and talk.coordinator.change is first
 
 
@@ -559,7 +559,7 @@ def test_who_gives_up_its_weights_as_the_coordinator_before_had_told_it_is_no_pa
     talk.expect("1", "2")
     stood = status(4, "1", "2", state=EngineState.REGROUPING, regroup=2)
     talk.coordinator.engine_connected("2", stood, 0)
-    talk.coordinator.join_request("2", join_request("2", 2), 0)
+    talk.coordinator.join_request("2", join_request(2), 0)
     talk.coordinator.engine_connected("1", stood, 0)
     talk.coordinator.check_deadlines(SETTLE_SECONDS + 1)
     assert talk.coordinator.members.phase is Phase.RUNNING
@@ -619,7 +619,7 @@ def test_an_engine_that_was_sent_back_is_not_waited_for_in_a_regroup() -> None:
     talk = sent_back_by_the_one_before()
     talk.stand("1", 5)
     assert talk.kinds("1") == []
-    talk.coordinator.join_request("2", join_request("2", 3), 0)
+    talk.coordinator.join_request("2", join_request(3), 0)
     plan = plan_of(talk, "1")
     assert plan.plan.members == ("1",) and plan.lost == ()
     talk.coordinator.regrouped("1", plan.regroup, 0)
@@ -632,7 +632,7 @@ def test_an_engine_that_asks_to_join_when_a_regroup_is_planned_begins_the_next_o
     for name in "12":
         talk.stand(name, 5)
     talk.sent()
-    talk.coordinator.join_request("2", join_request("2", 3), 0)
+    talk.coordinator.join_request("2", join_request(3), 0)
     assert called(talk, "1", "2") == [[StartRegroup], []]
     talk.regroup("1")
     assert talk.coordinator.change and talk.coordinator.change.new.members == ("1", "2")
@@ -641,7 +641,7 @@ def test_an_engine_that_asks_to_join_when_a_regroup_is_planned_begins_the_next_o
 def test_a_member_that_asks_to_join_begins_a_regroup_of_the_others() -> None:
     """They would wait in their collective for it."""
     talk = Talk().start("1", "2")
-    talk.coordinator.join_request("2", join_request("2", 0), 0)
+    talk.coordinator.join_request("2", join_request(0), 0)
     assert called(talk, "1", "2") == [[StartRegroup], []]
     talk.regroup("1")
     assert talk.coordinator.change and talk.coordinator.change.new.members == ("1", "2")
@@ -649,5 +649,5 @@ def test_a_member_that_asks_to_join_begins_a_regroup_of_the_others() -> None:
 
 def test_when_the_last_engine_that_had_the_weights_asks_to_join_the_attempt_is_lost() -> None:
     talk = Talk().start("1")
-    talk.coordinator.join_request("1", join_request("1", 0), 0)
+    talk.coordinator.join_request("1", join_request(0), 0)
     assert [type(message) for message in talk.sent("supervisors")] == [StateLost]

@@ -239,7 +239,7 @@ ONE, TWO = {"threads": 1, "CPU capability": "AVX2"}, {"threads": 2, "CPU capabil
 def comes(talk: Talk, name: str, computing: Mapping[str, Any]) -> None:
     talk.expect(name)
     talk.coordinator.engine_connected(name, replace(NEW, computing=computing), talk.now)
-    talk.coordinator.join_request(name, join_request(name, talk.coordinator.members.newest_regroup), talk.now)
+    talk.coordinator.join_request(name, join_request(talk.coordinator.members.newest_regroup), talk.now)
 
 
 def begun(computing: Mapping[str, Any], **definition: Any) -> Talk:

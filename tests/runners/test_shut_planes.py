@@ -91,7 +91,7 @@ def assert_open(plane: GlooPlane) -> None:
 def test_a_survivor_answers_a_round_while_its_plane_is_being_shut(parts: Parts) -> None:
     engine, link, plane, coordinator = parts
     engine._membership = Membership(3, ("1", "2"), plane.solo(), "1")
-    coordinator.send(StartRegroup(1, ()))
+    coordinator.send(StartRegroup(1))
     assert link.wait(20) is not None
     plane.hold.set()
     assert plane.held.wait(20)  # the control thread shuts it again, and stands in the middle of that
@@ -117,11 +117,11 @@ def test_a_joining_engine_asks_anew_while_its_plane_is_being_shut_for_a_round(
         coordinator.receive(JoinRequest)
         plane.hold.set()
         coordinator.send(JoinCancelled())
-        coordinator.send(JoinAgain(1, ()))
-        request = coordinator.receive(JoinRequest)
-        assert request.regroup == 1
+        coordinator.send(JoinAgain(1))
+        assert coordinator.receive(JoinRequest).regroup == 1
+        addresses = plane.addresses
         time.sleep(2 * HELD_SECONDS)
-        assert request.addresses == plane.addresses
+        assert addresses == plane.addresses
         assert_open(plane)
 
 

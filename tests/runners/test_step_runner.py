@@ -117,7 +117,7 @@ def test_an_engine_that_is_called_to_a_regroup_says_so_to_a_coordinator_that_is_
         coordinator.receive(EngineConnected)
         link.set_status(EngineStatus(state, 7, ("1", "2")))
         assert introduction(link, coordinator).state is state
-        coordinator.send(call(4, ()))
+        coordinator.send(call(4))
         until(lambda: link.regroup_started)
         called = introduction(link, coordinator)
         assert (called.state, called.generation, called.regroup) == (EngineState.REGROUPING, 7, 4)
@@ -134,7 +134,7 @@ def test_an_engine_without_the_state_that_is_called_to_a_regroup_joins_as_before
     ):
         joining = pool.submit(engine._join)
         coordinator.receive(JoinRequest)
-        coordinator.send(StartRegroup(4, ()))
+        coordinator.send(StartRegroup(4))
         try:
             assert coordinator.receive(JoinRequest).regroup == 4
             assert not link.regroup_started
@@ -150,7 +150,7 @@ def test_an_engine_tells_a_coordinator_that_is_new_the_highest_generation_that_i
     with one_engine(monkeypatch, tmp_path, GlooPlane("127.0.0.1", torch.float32, "lo")) as (_, link, coordinator):
         coordinator.receive(EngineConnected)
         coordinator.send(ReceiveStateFromDriver("start/3", 3))
-        coordinator.send(PrepareGeneration(9, ("2",), ("2",), ()))
+        coordinator.send(PrepareGeneration(9, ("2",), ()))
         coordinator.receive(GroupBuilt)
         assert introduction(link, coordinator).known == 9
         plan = RegroupPlan(("1",), 0, (), (), CatchUp.NOTHING, ((),), 0)

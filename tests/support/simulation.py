@@ -16,6 +16,7 @@ from typing import Any
 from edt_runner.coordinator.coordinator import Coordinator
 from edt_runner.coordinator.members import DRIVER, SUPERVISORS, Phase
 from edt_runner.protocol.data import CatchUp, EngineResult, EngineState, EngineStatus, RegroupStatus, ReplicaHistory
+from edt_runner.protocol.differences import HeldMemberships, sends_members
 from edt_runner.protocol.engine_messages import (
     ApplyRegroupPlan,
     CancelGeneration,
@@ -133,6 +134,10 @@ class Engine:
     """Its connections to the others break, and nobody has died."""
     known: int = 0
     """The highest generation that a coordinator has told it."""
+    held: HeldMemberships = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.held = HeldMemberships(self.name)
 
     @property
     def alive(self) -> bool:
@@ -156,7 +161,7 @@ class Engine:
         self.asked = self.woken
         self.sums, self.contributed, self.sending = set(), False, ()
         self.state = EngineState.JOINING
-        self.send(join_request(self.name, self.woken))
+        self.send(join_request(self.woken))
 
     def withdraw(self, number: int, promised: bool = False) -> None:
         if number > self.current:
@@ -179,26 +184,28 @@ class Engine:
         for number in [number for number in self.pending if number > self.announced]:
             self.withdraw(number)
         state = EngineState.REGROUPING if self.called and self.generation else self.state
+        told = bool(self.members) and sends_members(self.members.index(self.name))
         status = EngineStatus(
             state,
             self.generation,
-            self.members,
+            self.members if told else (),
             announced=self.announced,
             known=self.known,
             regroup=self.woken,
             step=self.step,
             **self.ending,
         )
-        self.send(EngineConnected(status))
+        self.send(EngineConnected(status, holds=self.held.holds(self.generation)))
         if self.state is EngineState.JOINING:
-            self.send(join_request(self.name, self.asked))
+            self.send(join_request(self.asked))
 
     def receive(self, message: Message) -> None:
         """What its connection's own thread does at once."""
+        message = self.held.read(message)
         self.known = max(self.known, _number_of(message))
         match message:
-            case PrepareGeneration(number, members, surviving, joining):
-                self.pending[number] = Pending(members, surviving, joining)
+            case PrepareGeneration(number, members, joining):
+                self.pending[number] = Pending(members, message.surviving, joining)
                 if self.name not in members:
                     self.pending[number].built = True
                     self.send(GroupBuilt(number))
@@ -650,7 +657,7 @@ class Simulation:
                     ended=engine.step >= self.steps,
                     micro_batches=self.workers,
                 )
-                engine.send(SurvivorStatus(regroup, status, ("here:9000",), "here:1"))
+                engine.send(SurvivorStatus(regroup, status, "here:1"))
             case ApplyRegroupPlan(regroup) if regroup == engine.woken:
                 engine.word, engine.stage = message, "regrouping"
             case JoinAgain():

@@ -15,6 +15,7 @@ from edt_runner.protocol.data import (
     ReplicaHistory,
     TrainingDefinition,
 )
+from edt_runner.protocol.differences import HeldMemberships
 from edt_runner.protocol.engine_messages import (
     EngineConnected,
     GroupBuilt,
@@ -49,8 +50,8 @@ def status(generation: int, *members: str, state: EngineState = EngineState.TRAI
     return EngineConnected(EngineStatus(state, generation, members, **fields))
 
 
-def join_request(name: str, regroup: int = 0) -> JoinRequest:
-    return JoinRequest(FACTS, (f"here:{9000 + int(name)}",), regroup)
+def join_request(regroup: int = 0) -> JoinRequest:
+    return JoinRequest(FACTS, regroup)
 
 
 class Talk:
@@ -59,12 +60,15 @@ class Talk:
     def __init__(self, micro_batches: int = 4) -> None:
         self.coordinator = Coordinator()
         self.now = 0.0
+        self._held = {name: HeldMemberships(name) for name in map(str, range(10))}
         schedule = {**SHAPE, "micro_batches": micro_batches}
         self.definition = replace(DEFINITION, schedule=schedule, max_engines=micro_batches)
 
     def sent(self, to: str | None = None) -> list[Message]:
-        """What it has sent since the last call, to all or to one."""
-        return [send.message for send in self.coordinator.members.take_sends() if to is None or send.to == to]
+        """What it has sent since the last call, to all or to one, with memberships as the engines read them."""
+        sends = self.coordinator.members.take_sends()
+        read = [self._held[send.to].read(send.message) if send.to in self._held else send.message for send in sends]
+        return [message for send, message in zip(sends, read, strict=True) if to is None or send.to == to]
 
     def kinds(self, to: str) -> list[type[Message]]:
         return [type(message) for message in self.sent(to)]
@@ -87,7 +91,7 @@ class Talk:
         for name in names:
             self.expect(name)
             self.coordinator.engine_connected(name, NEW, self.now)
-            self.coordinator.join_request(name, join_request(name, self.coordinator.members.newest_regroup), self.now)
+            self.coordinator.join_request(name, join_request(self.coordinator.members.newest_regroup), self.now)
 
     def start(self, *names: str) -> Talk:
         """A running training of these engines."""
@@ -147,7 +151,7 @@ class Talk:
         """Engine ``name`` answers the newest regroup."""
         summed = tuple((low, high) for low, high in spans)
         where = RegroupStatus(offset, holds, summed, ended, micro_batches=4)
-        message = SurvivorStatus(self.coordinator.members.newest_regroup, where, ("here:9000",), "here:1")
+        message = SurvivorStatus(self.coordinator.members.newest_regroup, where, "here:1")
         self.coordinator.survivor_status(name, message)
 
     def regroup(self, *names: str, offset: int = 5) -> None:

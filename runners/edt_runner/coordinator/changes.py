@@ -53,10 +53,12 @@ class Change:
     deadline: float
     """Time by which all engines must have built the group, in monotonic seconds."""
     stage: ChangeStage = ChangeStage.BUILDING
-    built: set[str] = field(default_factory=set)
-    switched: set[str] = field(default_factory=set)
-    received: set[str] = field(default_factory=set)
-    """Joining engines that have the state."""
+    not_built: set[str] = field(init=False)
+    """Engines of both memberships that have not built the group."""
+    not_switched: set[str] = field(init=False)
+    """Old members that have not switched."""
+    not_received: set[str] = field(init=False)
+    """Joining engines that do not have the state."""
     asked_to_retract: set[str] = field(default_factory=set)
     """Members that have not answered ``RetractGeneration`` yet."""
     given_up: set[str] = field(default_factory=set)
@@ -64,21 +66,22 @@ class Change:
     offset: int | None = None
     """The offset at which the members have switched; None: no member has reported its switch."""
 
-    @property
-    def surviving(self) -> tuple[str, ...]:
-        return tuple(name for name in self.new.members if name in self.old.members)
+    joining: tuple[str, ...] = field(init=False)
+    leaving: tuple[str, ...] = field(init=False)
 
-    @property
-    def joining(self) -> tuple[str, ...]:
-        return tuple(name for name in self.new.members if name not in self.old.members)
-
-    @property
-    def leaving(self) -> tuple[str, ...]:
-        return tuple(name for name in self.old.members if name not in self.new.members)
+    def __post_init__(self) -> None:
+        self.joining = tuple(name for name in self.new.members if name not in self.old.names)
+        self.leaving = tuple(name for name in self.old.members if name not in self.new.names)
+        self.not_built, self.not_switched = set(self.everybody), set(self.old.members)
+        self.not_received = set(self.joining)
 
     @property
     def everybody(self) -> tuple[str, ...]:
+        """The old members and the joining engines."""
         return self.old.members + self.joining
+
+    def is_joining(self, name: str) -> bool:
+        return name in self.new.names and name not in self.old.names
 
 
 def target(members: Members) -> tuple[str, ...] | None:
@@ -86,12 +89,15 @@ def target(members: Members) -> tuple[str, ...] | None:
     all members shall leave and that engine can continue the training."""
     assert members.definition is not None
     cap = members.definition.max_engines
-    staying = tuple(name for name in members.current.members if not members[name].leaving)
-    waiting = tuple(name for name in members.waiting if not members[name].leaving)
+    current = members.current
+    if current.members and not members.waiting and members.leaving.isdisjoint(current.names):
+        return current.members
+    staying = tuple(name for name in current.members if name not in members.leaving)
+    waiting = tuple(name for name in members.waiting if name not in members.leaving)
     if not staying:
         if waiting:  # a member must send them the state: first they join, then the members leave
-            return members.current.members + waiting[:cap]
-        coming = members.expected - set(members.current.members) - members.leaving
+            return current.members + waiting[:cap]
+        coming = members.expected - current.names - members.leaving
         return None if any(not members.is_released(name) for name in coming) else ()
     return staying + waiting[: max(0, cap - len(staying))]
 
@@ -116,9 +122,11 @@ class Changes:
         self.change = change
         for name in change.joining:
             members.stop_waiting(name)
+        number, difference = change.new.number, members.from_current(new_members)
+        whole = PrepareGeneration(number, new_members, change.joining, members.store)
+        brief = PrepareGeneration(number, (), (), members.store, difference)
         for name in change.everybody:
-            message = PrepareGeneration(change.new.number, new_members, change.surviving, change.joining, members.store)
-            members.send(name, message)
+            members.send(name, brief if difference is not None and members.holds_current(name) else whole)
 
     def group_built(self, name: str, generation: int) -> None:
         """Note that engine ``name`` has built the group of ``generation``. Commit the change when all engines have
@@ -126,12 +134,13 @@ class Changes:
         change = self.change
         if change is None or change.new.number != generation or change.stage is not ChangeStage.BUILDING:
             return
-        change.built.add(name)
-        if change.built >= set(change.everybody):
+        change.not_built.discard(name)
+        if not change.not_built:
             crash_point(CrashPoint.COORDINATOR_COMMIT)
             change.stage = ChangeStage.COMMITTED
+            commit = CommitGeneration(generation)
             for engine in change.everybody:
-                self._members.send(engine, CommitGeneration(generation))
+                self._members.send(engine, commit)
 
     def group_build_failed(self, generation: int, now: float) -> None:
         if self.change and self.change.new.number == generation and self.change.stage is ChangeStage.BUILDING:
@@ -147,7 +156,7 @@ class Changes:
             change.offset = offset
             for joining in change.joining:
                 self._members.send(joining, ReceiveStateFromMembers(generation))
-        change.switched.add(name)
+        change.not_switched.discard(name)
 
     def state_received(self, name: str, generation: int) -> bool:
         """Note that joining engine ``name`` has the state. Returns False if the engine is not part of a change to
@@ -156,18 +165,18 @@ class Changes:
             self._received_early.discard((name, generation))
             return True
         change = self.change
-        if change is None or change.new.number != generation or name not in change.joining:
+        if change is None or change.new.number != generation or not change.is_joining(name):
             return False
-        change.received.add(name)
-        self._members[name].state = MemberState.WITH_STATE
+        change.not_received.discard(name)
+        self._members.set_state(name, MemberState.WITH_STATE)
         return True
 
     def pull_failed(self, name: str, now: float) -> None:
         """Answer joining engine ``name``, which has waited too long for the state. Take its change back if that is
         possible."""
-        if self.change and name in self.change.joining and self.change.offset is None:
+        if self.change and self.change.is_joining(name) and self.change.offset is None:
             self.take_back(name, now)
-        elif self.change and name in self.change.joining:
+        elif self.change and self.change.is_joining(name):
             self._members.send(name, JoinContinues())
         else:
             self._members.stop_waiting(name)
@@ -213,8 +222,9 @@ class Changes:
         if change.stage is ChangeStage.COMMITTED:
             change.stage = ChangeStage.RETRACTING
             change.asked_to_retract = set(change.old.members)
+            retract = RetractGeneration(change.new.number)
             for member in change.old.members:
-                self._members.send(member, RetractGeneration(change.new.number))
+                self._members.send(member, retract)
         return True
 
     def training_finished(self, generation: int) -> None:
@@ -225,24 +235,23 @@ class Changes:
         """
         change = self.change
         if change and change.new.number == generation:
-            early = set(change.joining) - change.received
-            self._received_early |= {(name, generation) for name in early}
-            for name in early & self._members.expected:
-                self._members[name].state = MemberState.WITH_STATE
-            change.switched.update(change.old.members)
-            change.received.update(change.joining)
+            self._received_early |= {(name, generation) for name in change.not_received}
+            for name in change.not_received & self._members.expected:
+                self._members.set_state(name, MemberState.WITH_STATE)
+            change.not_switched.clear()
+            change.not_received.clear()
         elif change:
             self.drop()
 
     def settle(self) -> Change | None:
         """Release the leaving engines once all members have switched. Returns the change when it is over, else None."""
         change, members = self.change, self._members
-        if change is None or not change.switched >= set(change.old.members):
+        if change is None or change.not_switched:
             return None
         for name in change.leaving:
             if not members.is_released(name):
                 members.release(name)
-        if not change.received >= set(change.joining):
+        if change.not_received:
             return None
         crash_point(CrashPoint.COORDINATOR_SETTLE)
         self.change = None
@@ -262,17 +271,18 @@ class Changes:
         if not change.given_up:  # the group was not built: pause before the next try
             self.not_before = now + RETRY_SECONDS
         for name in change.joining:
-            if members[name].leaving:
+            if name in members.leaving:
                 members.discard(name)
             elif name in change.given_up:
                 members.send(name, JoinCancelled())
-            elif members[name].connected:
+            elif name in members.connected:
                 members.wait(name)
 
     def drop(self) -> Change | None:
         """Tell all engines of the change under way to forget the change. Returns the change; None: there was none."""
         change, self.change = self.change, None
         if change:
+            cancel = CancelGeneration(change.new.number)
             for name in change.everybody:
-                self._members.send(name, CancelGeneration(change.new.number))
+                self._members.send(name, cancel)
         return change

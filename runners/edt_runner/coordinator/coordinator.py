@@ -109,7 +109,7 @@ class Coordinator(Lifecycle):
         """Handle a message from a supervisor."""
         match message:
             case EngineExpected(engine):
-                self.members[engine].expected = True
+                self.members.expected.add(engine)
             case LeaveEngines(engines):
                 self.leave(engines, now)
             case EngineGone(engine, micro_batch, how):
@@ -126,11 +126,11 @@ class Coordinator(Lifecycle):
         """Let the engines ``names`` leave at the next boundary between steps. Discard those on which no other engine
         counts."""
         members = self.members
-        for name in names:
-            members[name].leaving = True
+        members.leaving.update(names)
         if members.phase is not Phase.RECOVERING:
-            for name in sorted(set(names) - self.counted_on):
-                members.discard(name)
+            for name in sorted(set(names)):
+                if not self.counts_on(name):
+                    members.discard(name)
         self.proceed(now)
 
     def engine_gone(self, name: str, now: float, micro_batch: MicroBatch | None = None, how: str = "") -> None:
@@ -148,7 +148,7 @@ class Coordinator(Lifecycle):
         self.takeover.engine_gone(name)
         if not released and not members.over:
             self.engine_lost(name, had_state, micro_batch, how, now)
-        members[name].leaving = False
+        members.leaving.discard(name)
         if members.phase is Phase.DONE and not members.expected:
             members.send(DRIVER, DriverReleased())
         self.proceed(now)
@@ -178,7 +178,7 @@ class Coordinator(Lifecycle):
         elif members.phase in (Phase.RUNNING, Phase.RECOVERING):
             members.stop_waiting(name)
             members.send(DRIVER, Note(f"engine {name} did not join: {message}"))
-            if name not in self.counted_on:
+            if not self.counts_on(name):
                 members.discard(name)
         elif not members.over:
             self.failures.fail(message, traceback)
@@ -214,9 +214,10 @@ class Coordinator(Lifecycle):
             self.replicas.end_guarantee("reduction", _FAST)
         self.replicas.require_exact()
         self.replicas.answer()
-        for name in members.connected:
-            members.send(name, TrainingDefined(definition))
-        for name in members.waiting:
+        defined = TrainingDefined(definition)
+        for name in sorted(members.connected):
+            members.send(name, defined)
+        for name in list(members.waiting):
             self._check_engine(name)
         if members.phase is Phase.ENDING and self.ending.complete:
             if self.ending.sending:
@@ -235,10 +236,12 @@ class Coordinator(Lifecycle):
     def engine_connected(self, name: str, message: EngineConnected, now: float) -> None:
         """Handle the first message of engine ``name`` after it has connected, which contains its status."""
         members, member, status = self.members, self.members[name], message.status
-        again = members.has_state(name) or name in self.counted_on
+        again = members.has_state(name) or self.counts_on(name)
         if members.phase is Phase.WAITING and status.generation > 0 and not members.current.number:
             members.phase = Phase.RECOVERING  # the previous coordinator died before it could report a join
-        member.connected = member.expected = True
+        members.connected.add(name)
+        members.expected.add(name)
+        member.holds = message.holds
         members.count_from(status)
         if message.computing:
             member.computing = message.computing
@@ -261,19 +264,18 @@ class Coordinator(Lifecycle):
         self.proceed(now)
 
     def _may_exit(self, name: str) -> bool:
-        leaves = self.members[name].leaving and name not in self.counted_on
+        leaves = name in self.members.leaving and not self.counts_on(name)
         return self.members.is_released(name) or leaves or self.members.phase is Phase.ENDING
 
     def engine_disconnected(self, name: str) -> None:
         """Note that the connection to engine ``name`` has ended. The engine connects again, or its supervisor reports
         its end."""
-        self.members[name].connected = False
+        self.members.connected.discard(name)
 
     def join_request(self, name: str, message: JoinRequest, now: float) -> None:
         """Handle the request of engine ``name`` to join. A request older than the last ``JoinAgain`` is ignored,
         because the engine sends another."""
         members, member = self.members, self.members[name]
-        member.addresses = message.addresses
         if members.is_released(name) or message.regroup < member.sent_back:
             return
         if members.phase is Phase.STARTING and name in members.current.members:
@@ -281,7 +283,7 @@ class Coordinator(Lifecycle):
         elif members.has_state(name):  # another coordinator has sent it back: it has dropped the state
             members.wait(name)
             self.regroup_without(name)
-        elif self.change and name in self.change.joining:
+        elif self.change and self.change.is_joining(name):
             if self.change.offset is None:
                 return  # the engine has asked before
             self.begin_regroup()  # the others count on this engine, but it has no state
@@ -323,7 +325,7 @@ class Coordinator(Lifecycle):
             return
         if members.phase is Phase.STARTING and generation == members.current.number:
             members.phase = Phase.RUNNING
-            members[name].state = MemberState.WITH_STATE
+            members.set_state(name, MemberState.WITH_STATE)
             members.report_joined(name, generation, step)
             members.settle(members.current)
             self.replicas.training_began()
@@ -376,8 +378,7 @@ class Coordinator(Lifecycle):
 
     def survivor_status(self, name: str, message: SurvivorStatus) -> None:
         """Handle the answer of engine ``name`` to ``StartRegroup``."""
-        member = self.members[name]
-        member.addresses, member.probe_address = message.addresses, message.probe_address
+        self.members[name].probe_address = message.probe_address
         self.regroups.add_status(name, message.regroup, message.status)
         self.check_agreement()
 

@@ -86,13 +86,15 @@ class Lifecycle:
         there is no change)."""
         return self.members.current.number, self.change.new.number if self.change else 0
 
-    @property
-    def counted_on(self) -> set[str]:
-        """Engines on which other engines count, because they are part of the current generation, of the change under
-        way or of the regroup under way."""
+    def counts_on(self, name: str) -> bool:
+        """Return whether other engines count on engine ``name``, because it is part of the current generation, of the
+        change under way or of the regroup under way."""
         change, regroup = self.change, self.regroups.regroup
-        planned = change.everybody if change else ()
-        return {*self.members.current.members, *planned, *(regroup.participants if regroup else ())}
+        return (
+            name in self.members.current.names
+            or (change is not None and (name in change.old.names or name in change.new.names))
+            or (regroup is not None and name in regroup.participants)
+        )
 
     def proceed(self, now: float) -> None:
         """Begin the takeover, the training or the next change, if it can begin now."""
@@ -218,7 +220,7 @@ class Lifecycle:
             if not self.failures.is_the_scripts(name, micro_batch, how):
                 self.regroups.lost.add(name)
                 self.regroup_without(name)
-        elif change and name in change.joining:
+        elif change and change.is_joining(name):
             if not self.changes.take_back(name, now):
                 self.regroups.lost.add(name)
                 self.begin_regroup()
@@ -261,7 +263,8 @@ class Ending:
     @property
     def complete(self) -> bool:
         """Whether all members have committed the last step."""
-        return bool(self.results) and set(self.results) >= set(self._members.current.members)
+        current = self._members.current
+        return bool(self.results) and len(self.results) >= len(current.members) and self.results.keys() >= current.names
 
     def proceed(self, replicas_equal: Callable[[], bool]) -> None:
         """End the training if all members have committed the last step. Call this only when no change and no regroup is
@@ -275,7 +278,7 @@ class Ending:
             return
         if members.phase is Phase.RUNNING:
             members.phase = Phase.ENDING
-            for other in sorted(members.expected - set(members.current.members)):
+            for other in sorted(members.expected - members.current.names):
                 members.discard(other)
         if members.phase is Phase.ENDING and self.complete and replicas_equal():
             digest, step = self.trained_state
@@ -304,7 +307,7 @@ class Ending:
         members.phase = Phase.DONE
         members.send(OWN_SUPERVISOR, TrainedStateReceived())
         for name in sorted(members.expected):
-            if members[name].connected:
+            if name in members.connected:
                 members.release(name)
             else:
                 members.discard(name)
@@ -343,10 +346,14 @@ class Takeover:
         self._statuses: dict[str, EngineStatus] = {}
         self._gone: set[str] = set()
         self._deadline = now + SILENT_SECONDS
+        self._waits_for = ""
+        """One of the engines that had sent no status when they were last counted; empty: not counted yet, or none. They
+        are counted again when this one has connected or is gone, not at each status."""
 
     def add_status(self, name: str, status: EngineStatus, now: float) -> None:
         """Keep the status of engine ``name``, which has connected."""
         self._statuses[name] = status
+        self._answered(name)
         if status.generation > 0:
             self._deadline = min(self._deadline, now + SETTLE_SECONDS)
 
@@ -359,6 +366,11 @@ class Takeover:
     def engine_gone(self, name: str) -> None:
         self._statuses.pop(name, None)
         self._gone.add(name)
+        self._answered(name)
+
+    def _answered(self, name: str) -> None:
+        if name == self._waits_for:
+            self._waits_for = ""
 
     def conclude(self, now: float) -> Situation | None:
         """Take over and change the phase, once all engines have sent their statuses, or ``SETTLE_SECONDS`` after the
@@ -369,18 +381,23 @@ class Takeover:
             attempt then ends.
         """
         members, statuses = self._members, self._statuses
+        if now < self._deadline and self._waits_for:
+            return None
         with_state = {name: status for name, status in statuses.items() if status.generation > 0}
-        newest = max(with_state.values(), key=lambda status: status.generation, default=None)
-        missing = frozenset(newest.members) - set(with_state) if newest else frozenset()
+        newest = max(with_state.values(), key=lambda each: (each.generation, len(each.members)), default=None)
+        current = Generation(newest.generation, newest.members) if newest else Generation(0, ())
+        missing = current.names - set(with_state)
         silent = members.expected - set(statuses) | (missing - self._gone)
-        if now < self._deadline and (newest is None or silent):
+        if now < self._deadline and (silent or not current.members):
+            self._waits_for = max(silent, default="")
             return None
         if newest is None:
             members.lose("its coordinator ended, and no engine has the weights")
             return None
-        there = [status for name, status in with_state.items() if name in newest.members]
+        there = [status for name, status in with_state.items() if name in current.names]
         clean = (
             not missing
+            and bool(there)  # else all engines are gone that name the members
             and all(_works_in(newest.generation, status) for status in there)
             and all(status.next_generation <= newest.generation for status in with_state.values())
         )
@@ -388,9 +405,9 @@ class Takeover:
             members.count_from(status)
         members.newest_generation += NUMBERS_APART
         members.phase = Phase.RUNNING
-        members.current = Generation(newest.generation, newest.members)
-        for name in newest.members if clean else sorted(with_state):
-            members[name].state = MemberState.WITH_STATE
+        members.current = current
+        for name in current.members if clean else sorted(with_state):
+            members.set_state(name, MemberState.WITH_STATE)
         for name, status in statuses.items():
             if members.has_state(name) and not status.settled:  # the previous coordinator may have died before it
                 members.report_joined(name, status.generation, status.step)
@@ -398,7 +415,7 @@ class Takeover:
                 members.send_back(name, members.next_regroup())
             elif not members.has_state(name):
                 members.release(name)
-        results = {name: found for name in newest.members if name in with_state and (found := with_state[name].result)}
+        results = {name: found for name in current.members if name in with_state and (found := with_state[name].result)}
         return Situation(missing, clean, results)
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import enum
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from edt_runner.protocol.data import EngineStatus, MicroBatch, TrainingDefinition
+from edt_runner.protocol.data import EngineStatus, MembersDifference, MicroBatch, TrainingDefinition
+from edt_runner.protocol.differences import difference
 from edt_runner.protocol.engine_messages import ExitEngine, GenerationSettled, JoinAgain
 from edt_runner.protocol.messages import DiscardEngine, Message, ScriptFailed, StateLost, TrainingReport
 from edt_runner.schedule import Schedule
@@ -52,20 +54,12 @@ class Member:
     name the engine may still arrive."""
 
     name: str
-    state: MemberState = MemberState.WITHOUT_STATE
-    expected: bool = False
-    """Its supervisor has announced its process and has not reported its end."""
-    connected: bool = False
-    leaving: bool = False
-    """Whether it shall leave the training, because its slot is not desired any more or it received SIGTERM."""
-    request: int = 0
-    """Number of its request to join. Requests are served in the order of these numbers."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Facts about its data, from its request to join (``TrainingDefinition.facts``)."""
     sent_back: int = 0
     """Number of the newest ``JoinAgain`` that was sent to it. An older request to join is stale."""
-    addresses: tuple[str, ...] = ()
-    """``host:port`` at which its data sockets listen."""
+    holds: int = 0
+    """A generation whose members it holds; other memberships can be told to it as differences from that. 0: none."""
     probe_address: str = ""
     """``host:port`` at which other engines test whether they can reach this engine."""
     computing: Mapping[str, Any] = field(default_factory=dict)
@@ -79,6 +73,11 @@ class Generation:
     number: int
     members: tuple[str, ...]
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The engines without their order, to look one up."""
+        return frozenset(self.members)
+
 
 @dataclass(frozen=True)
 class Send:
@@ -90,6 +89,8 @@ class Send:
 
 class Members:
     """All engines of the attempt by name. ``members[name]`` makes a record if there is none.
+
+    What is asked at every message is kept in sets. So the work for a message does not grow with the number of engines.
 
     Args:
         store: address of the TCPStore, over which the engines' groups find each other; empty in tests.
@@ -106,42 +107,40 @@ class Members:
         self.newest_generation = 0
         """The highest generation number so far."""
         self.newest_regroup = 0
+        self.expected: set[str] = set()
+        """Engines whose supervisor has announced their process and has not reported its end."""
+        self.connected: set[str] = set()
+        self.leaving: set[str] = set()
+        """Engines that shall leave the training, because their slot is not desired any more or they received
+        SIGTERM."""
         self._by_name: dict[str, Member] = {}
-        self._requests = 0
+        self._states: dict[MemberState, dict[str, None]] = {state: {} for state in MemberState}
+        """The engines of each state, in the order in which they came to it."""
+        self._state: dict[str, MemberState] = {}
         self._sends: list[Send] = []
 
     def __getitem__(self, name: str) -> Member:
         return self._by_name.setdefault(name, Member(name))
 
     @property
-    def expected(self) -> set[str]:
-        return {member.name for member in self._by_name.values() if member.expected}
-
-    @property
-    def leaving(self) -> set[str]:
-        return {member.name for member in self._by_name.values() if member.leaving}
-
-    @property
-    def connected(self) -> list[str]:
-        return [member.name for member in self._by_name.values() if member.connected]
-
-    @property
-    def with_state(self) -> set[str]:
+    def with_state(self) -> Collection[str]:
         """Engines that have the state: members, joining engines that have received it, and engines that have left and
         may not exit yet."""
-        return {member.name for member in self._by_name.values() if member.state is MemberState.WITH_STATE}
+        return self._states[MemberState.WITH_STATE].keys()
 
     @property
-    def waiting(self) -> list[str]:
+    def waiting(self) -> Collection[str]:
         """Engines that have asked to join, in the order of their requests."""
-        waiting = (member for member in self._by_name.values() if member.state is MemberState.WAITING)
-        return [member.name for member in sorted(waiting, key=lambda member: member.request)]
+        return self._states[MemberState.WAITING].keys()
+
+    def state_of(self, name: str) -> MemberState:
+        return self._state.get(name, MemberState.WITHOUT_STATE)
 
     def has_state(self, name: str) -> bool:
-        return self[name].state is MemberState.WITH_STATE
+        return self.state_of(name) is MemberState.WITH_STATE
 
     def is_released(self, name: str) -> bool:
-        return self[name].state is MemberState.RELEASED
+        return self.state_of(name) is MemberState.RELEASED
 
     @property
     def over(self) -> bool:
@@ -153,39 +152,50 @@ class Members:
         """The schedule of the training; None: no driver has begun."""
         return None if self.definition is None else Schedule.from_json_object(dict(self.definition.schedule))
 
-    @property
-    def all_addresses(self) -> tuple[str, ...]:
-        """The addresses (``host:port``) on which an engine may be blocked: the data sockets of all engines, and the
-        store."""
-        sockets = {address for member in self._by_name.values() for address in member.addresses}
-        return (*sorted(sockets), self.store)
-
     # ── changes of a record ───────────────────────────────────────────────────────────────────────────────────
+    def set_state(self, name: str, state: MemberState) -> None:
+        """Note what part engine ``name`` has in the training now. An engine that has it already keeps its place in the
+        order."""
+        before = self.state_of(name)
+        if state is not before:
+            self._states[before].pop(name, None)
+            self._states[state][name] = None
+            self._state[name] = state
+
     def wait(self, name: str) -> None:
         """Note that engine ``name`` has asked to join. An engine that waits already keeps its place."""
-        member = self[name]
-        if member.state is not MemberState.WAITING:
-            self._requests += 1
-            member.state, member.request = MemberState.WAITING, self._requests
+        self.set_state(name, MemberState.WAITING)
+        self[name].holds = 0
 
     def stop_waiting(self, name: str) -> None:
         """Take engine ``name`` out of the queue: it is part of a change now, or has to ask again."""
-        if self[name].state is MemberState.WAITING:
-            self[name].state = MemberState.WITHOUT_STATE
+        if self.state_of(name) is MemberState.WAITING:
+            self.set_state(name, MemberState.WITHOUT_STATE)
 
     def forget(self, name: str) -> None:
         """Note that the process of engine ``name`` is gone."""
-        member = self[name]
-        member.expected = member.connected = False
-        member.addresses, member.computing = (), {}
-        if member.state is not MemberState.RELEASED:
-            member.state = MemberState.WITHOUT_STATE
+        self.expected.discard(name)
+        self.connected.discard(name)
+        self[name].computing = {}
+        if not self.is_released(name):
+            self.set_state(name, MemberState.WITHOUT_STATE)
 
     def settle(self, generation: Generation) -> None:
-        """Make ``generation`` the current membership, because all its engines work in it, and tell them so."""
+        """Make ``generation`` the current membership, because all its engines work in it, and tell them so. From now on
+        each of them holds it: it was told when the generation was prepared, or in the regroup's plan."""
         self.current = generation
+        settled = GenerationSettled(generation.number)
         for name in generation.members:
-            self.send(name, GenerationSettled(generation.number))
+            self[name].holds = generation.number
+            self.send(name, settled)
+
+    def from_current(self, members: tuple[str, ...]) -> MembersDifference | None:
+        """Return a membership as a difference from the current one. None: it is told whole."""
+        return difference(self.current.number, self.current.members, members) if self.current.number else None
+
+    def holds_current(self, name: str) -> bool:
+        """Return whether engine ``name`` holds the current membership, so that a difference from it can be told."""
+        return self[name].holds == self.current.number
 
     def count_from(self, status: EngineStatus) -> None:
         """Give higher numbers only than those that an engine knows. Another coordinator has given them: engines ignore
@@ -220,8 +230,8 @@ class Members:
 
     def release(self, name: str) -> None:
         """Tell engine ``name`` to exit. The engine exits once it is in train() and reads the message."""
-        self[name].state = MemberState.RELEASED
-        if self[name].connected:
+        self.set_state(name, MemberState.RELEASED)
+        if name in self.connected:
             self.send(name, ExitEngine())
 
     def discard(self, name: str) -> None:
@@ -234,7 +244,7 @@ class Members:
         it."""
         self.stop_waiting(name)
         self[name].sent_back = regroup
-        self.send(name, JoinAgain(regroup, self.all_addresses))
+        self.send(name, JoinAgain(regroup))
 
     def lose(self, why: str) -> None:
         """End the attempt, because no engine is left that has the state. The next attempt starts from the newest

@@ -14,19 +14,29 @@ nothing is computed again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_runner.coordinator.changes import Change
 from edt_runner.coordinator.members import Generation, Members
-from edt_runner.protocol.data import CatchUp, RegroupPlan, RegroupStatus
+from edt_runner.protocol.data import CatchUp, PlanDifference, RegroupPlan, RegroupStatus
+from edt_runner.protocol.differences import to_runs
 from edt_runner.protocol.engine_messages import ApplyRegroupPlan, StartRegroup
-from edt_runner.splits import contiguous_split, even_counts
+from edt_runner.splits import contiguous_split, even_counts, even_split
 
 VIEWS_SECONDS = 20.0
 """Seconds that the regroup waits for the other engines after the latest ``GroupLost``. Building a group and probing the
 other engines takes less time. So an engine that has sent nothing by then has built the group, or hangs."""
+
+MOST_TESTS = 16
+"""The most engines to which one engine tries to connect if the group is not built. Where there are no more others, it
+tries them all."""
+MOST_RUNS = 64
+"""The most runs (``PlanDifference.runs``) of a split that keeps all that was summed."""
+MOST_SOURCES = 32
+"""The most engines that send the state to engines that are behind."""
 
 
 @dataclass
@@ -36,11 +46,11 @@ class Regroup:
 
     Args:
         number: number of the try; it grows over the attempt.
-        participants: living engines that have the state, in rank order.
+        participants: living engines that have the state, in rank order: the keys.
     """
 
     number: int
-    participants: tuple[str, ...]
+    participants: dict[str, None]
     statuses: dict[str, RegroupStatus] = field(default_factory=dict)
     plan: RegroupPlan | None = None
     generation: int = 0
@@ -58,7 +68,7 @@ class Regroup:
     @property
     def answered(self) -> bool:
         """Whether all participants have sent their statuses."""
-        return set(self.statuses) >= set(self.participants)
+        return len(self.statuses) >= len(self.participants) and self.statuses.keys() >= self.participants.keys()
 
     @property
     def failed(self) -> bool:
@@ -67,10 +77,17 @@ class Regroup:
         There are two cases. All participants have built the group or failed to. Or a participant could not build the
         group, and no participant names an engine that it cannot reach.
         """
-        tried = self.regrouped | set(self.unreachable) >= set(self.participants)
-        had_it = self.regrouped | self.built
-        plain = any(not others and name not in had_it for name, others in self.unreachable.items())
-        return bool(self.unreachable) and (tried or (plain and not any(self.unreachable.values())))
+        if not self.unreachable:
+            return False
+        heard = len(self.regrouped) + len(self.unreachable)
+        if heard >= len(self.participants) and self.regrouped | self.unreachable.keys() >= self.participants.keys():
+            return True
+        return bool(self.not_built) and not any(self.unreachable.values())
+
+    @property
+    def not_built(self) -> set[str]:
+        """The engines that could not build the group."""
+        return self.unreachable.keys() - self.regrouped - self.built
 
     def least_reachable(self) -> str | None:
         """Return the engine that occurs in the most pairs of engines that cannot reach each other.
@@ -79,7 +96,7 @@ class Regroup:
         the two names the other. None: every engine reaches every other.
         """
         pairs = {frozenset((name, other)) for name, others in self.unreachable.items() for other in others}
-        count = {name: sum(name in pair for pair in pairs) for name in self.participants}
+        count = Counter(name for pair in pairs for name in pair)
         worst = max(reversed(self.participants), key=lambda name: count[name])
         return worst if count[worst] else None
 
@@ -101,6 +118,8 @@ class Regroups:
         engine."""
         self.restore: int | None = None
         """All engines will go back to a checkpoint of this offset or an earlier one; None: they will not."""
+        self._suspects: set[str] = set()
+        """The engines that could not build the group of the regroup before. They test each other first."""
 
     def begin(self, change: Change | None) -> None:
         """Start a regroup of all engines that have the state. ``change`` is the planned change that was given up for
@@ -114,13 +133,15 @@ class Regroups:
                 members.send_back(name, number)
         with_state = members.with_state
         order = dict.fromkeys([*members.current.members, *joining, *sorted(with_state)])
-        participants = tuple(name for name in order if name in with_state)
+        participants = {name: None for name in order if name in with_state}
         if not participants:
             members.lose("no engine is left that has the weights")
             return
+        self._suspects = self.regroup.not_built if self.regroup else set()
         self.regroup = Regroup(number, participants)
+        start = StartRegroup(number)
         for name in participants:
-            members.send(name, StartRegroup(number, members.all_addresses))
+            members.send(name, start)
 
     def group_lost(self, name: str, unreachable: Sequence[str], now: float, *, built: bool) -> None:
         """Note that engine ``name`` could not build the group of this regroup, or lost it again.
@@ -165,9 +186,9 @@ class Regroups:
             needed.
         """
         regroup = self.regroup
-        if regroup is None or regroup.plan is not None or not set(regroup.participants) - {name}:
+        if regroup is None or regroup.plan is not None or not regroup.participants.keys() - {name}:
             return False
-        regroup.participants = tuple(other for other in regroup.participants if other != name)
+        regroup.participants.pop(name, None)
         regroup.statuses.pop(name, None)
         self._decide(regroup)
         return True
@@ -178,23 +199,30 @@ class Regroups:
         if not regroup.answered or regroup.plan is not None:
             return
         crash_point(CrashPoint.COORDINATOR_REGROUPED)
-        regroup.plan = plan_regroup(
-            regroup.participants, regroup.statuses, distrusted=self.distrusted, restore=self.restore
+        plan = regroup.plan = plan_regroup(
+            tuple(regroup.participants),
+            regroup.statuses,
+            distrusted=self.distrusted,
+            restore=self.restore,
+            before=members.current.members,
         )
         regroup.generation = members.next_generation()
-        probes = {name: members[name].probe_address for name in regroup.participants if members[name].probe_address}
-        for name in regroup.participants:
-            members.send(
-                name,
-                ApplyRegroupPlan(
-                    regroup.number,
-                    regroup.generation,
-                    regroup.plan,
-                    lost=tuple(sorted(self.lost, key=int)),
-                    probe_addresses=probes,
-                    store=members.store,
-                ),
+        lost = tuple(sorted(self.lost, key=int))
+        told = members.from_current(plan.members)
+        difference = PlanDifference(told, to_runs(plan.split)) if told is not None else None
+        parts, tests = _own_parts(plan), _whom_to_test(plan.members, self._suspects, regroup.number)
+        for name in plan.members:
+            own, brief = parts(name), difference if members.holds_current(name) else None
+            message = ApplyRegroupPlan(
+                regroup.number,
+                regroup.generation,
+                own if brief is None else replace(own, members=(), split=()),
+                lost=lost,
+                probe_addresses={other: address for other in tests[name] if (address := members[other].probe_address)},
+                store=members.store,
+                difference=brief,
             )
+            members.send(name, message)
 
     @property
     def disagreement(self) -> tuple[str, str] | None:
@@ -214,14 +242,14 @@ class Regroups:
             True if all participants now work in the new group, so that the regroup is over.
         """
         regroup = self.regroup
-        if regroup is None or regroup.number != number:
+        if regroup is None or regroup.number != number or name not in regroup.participants:
             return False
         regroup.regrouped.add(name)
         plan = regroup.plan
-        if plan is None or not regroup.regrouped >= set(regroup.participants) or regroup.unreachable:
+        if plan is None or regroup.unreachable or len(regroup.regrouped) < len(regroup.participants):
             return False
         self.regroup = None
-        self._members.settle(Generation(regroup.generation, regroup.participants))
+        self._members.settle(Generation(regroup.generation, plan.members))
         self.lost.clear()
         self.distrusted -= {*plan.repaired, plan.repair_source}
         if plan.restore is not None:
@@ -232,7 +260,47 @@ class Regroups:
     def repair_needed(self) -> bool:
         """Whether a member's state differs from the first engine's, or all engines still have to go back to a
         checkpoint."""
-        return self.restore is not None or bool(self.distrusted & set(self._members.current.members))
+        return self.restore is not None or bool(self.distrusted & self._members.current.names)
+
+
+def _own_parts(plan: RegroupPlan) -> Callable[[str], RegroupPlan]:
+    """Return a function that returns the plan as one engine needs it (``RegroupPlan``)."""
+    behind, sources, repaired = set(plan.behind), set(plan.sources), set(plan.repaired)
+    idle = replace(plan, behind=(), sources=(), catch_up=CatchUp.NOTHING, repaired=())
+
+    def own(name: str) -> RegroupPlan:
+        part = idle
+        if name in behind or name in sources:
+            to = plan.behind if name in sources else (name,)
+            part = replace(part, behind=to, sources=plan.sources, catch_up=plan.catch_up)
+        if name == plan.repair_source or name in repaired:
+            part = replace(part, repaired=plan.repaired if name == plan.repair_source else (name,))
+        return part
+
+    return own
+
+
+def _whom_to_test(members: Sequence[str], suspects: Collection[str], number: int) -> dict[str, list[str]]:
+    """Return, for each engine, the engines to which it tries to connect if the group is not built.
+
+    These are at most ``MOST_TESTS``, so that no engine is tested by all others at once. An engine that nobody reaches
+    is found at once, because all that test it name it. A single pair of engines that do not reach each other is found
+    in the next regroup, because both are suspects. Each regroup chooses other pairs, by its number.
+
+    Args:
+        members: all engines, in rank order.
+        suspects: engines that could not build the group of the regroup before. They test each other first.
+        number: number of the regroup.
+    """
+    found: dict[str, list[str]] = {name: [] for name in members}
+    for ring in ([name for name in members if name in suspects], members):
+        first = number * MOST_TESTS % max(1, len(ring) - 1)
+        for place, name in enumerate(ring):
+            for turn in range(min(MOST_TESTS, len(ring) - 1)):
+                other = ring[(place + 1 + (first + turn) % (len(ring) - 1)) % len(ring)]
+                if len(found[name]) < MOST_TESTS and other not in found[name]:
+                    found[name].append(other)
+    return found
 
 
 def plan_regroup(
@@ -241,6 +309,7 @@ def plan_regroup(
     *,
     distrusted: Collection[str] = (),
     restore: int | None = None,
+    before: Sequence[str] = (),
 ) -> RegroupPlan:
     """Plan how the survivors continue.
 
@@ -251,12 +320,17 @@ def plan_regroup(
     its micro-batches is lost or computed twice. If no engine has begun the step, the width of the first engine in front
     applies: engines that switched to another group before the loss see another width than engines that did not.
 
+    Each engine keeps the micro-batches that it has summed, and all others are dealt evenly. Every engine is told the
+    whole split. So if there are many engines and each has summed another part of its own, each keeps all of its part of
+    the step, summed or not, and only the parts of the engines that are gone are dealt (``MOST_RUNS``).
+
     Args:
         order: engines in rank order; engines without a status are left out.
         statuses: the status of each survivor, by name.
         distrusted: engines whose state differs from that of the first engine; the micro-batches that they have summed
             are not used.
         restore: all engines go back to a checkpoint of this offset or an earlier one; None: they do not.
+        before: the engines of the last settled membership, in rank order.
     """
     members = tuple(name for name in order if name in statuses)
     if restore is not None:
@@ -267,15 +341,19 @@ def plan_regroup(
     statuses = {name: replace(each, summed=()) if name in distrusted else each for name, each in statuses.items()}
     offset = max(status.offset for status in statuses.values())
     front = tuple(name for name in members if statuses[name].offset == offset)
-    behind = tuple(name for name in members if name not in front)
+    behind = tuple(name for name in members if statuses[name].offset != offset)
     catch_up, sources = _catch_up(front, behind, statuses, distrusted)
     begun_first = sorted(front, key=lambda name: not statuses[name].summed)
     width = next((statuses[name].micro_batches for name in begun_first if statuses[name].micro_batches), 0)
     kept = _kept([name for name in front if statuses[name].micro_batches in (0, width)], statuses)
-    lost = [index for index in range(width) if not any(index in own for own in kept.values())]
-    split = _split(members, kept, lost)
+    split = _split(members, kept, width)
+    if len(to_runs(split)) > MOST_RUNS:
+        own = dict(zip(before, even_split(width, len(before)), strict=True)) if before else {}
+        split = _split(members, {name: own[name] for name in members if name in own}, width)
+    none: set[int] = set()
+    lost = width - sum(len(kept.get(name, none) & {*part}) for name, part in zip(members, split, strict=True))
     repair_source, repaired = _repair(members, front, catch_up, distrusted)
-    return RegroupPlan(members, offset, behind, sources, catch_up, split, len(lost), repair_source, repaired)
+    return RegroupPlan(members, offset, behind, sources, catch_up, split, lost, repair_source, repaired)
 
 
 def _catch_up(
@@ -292,7 +370,7 @@ def _catch_up(
     if have_reduced and all(_offset_after(statuses[name]) == offset for name in behind):
         return CatchUp.REDUCED, have_reduced[:1]
     trusted = tuple(name for name in front if name not in distrusted)
-    return CatchUp.STATE, trusted or front[:1]
+    return CatchUp.STATE, trusted[:MOST_SOURCES] or front[:1]
 
 
 def _offset_after(status: RegroupStatus) -> int:
@@ -313,7 +391,7 @@ def _repair(
     lost = catch_up is CatchUp.STATE and all(name in distrusted for name in front)
     trusted = () if lost else tuple(name for name in members if name not in distrusted)
     source = (trusted or tuple(front))[0]
-    keeps = {*trusted, source} if not lost else {source, *(name for name in members if name not in front)}
+    keeps = {*trusted, source} if not lost else {source, *members} - {*front[1:]}
     return source, tuple(name for name in members if name not in keeps)
 
 
@@ -322,8 +400,8 @@ def _kept(front: Sequence[str], statuses: Mapping[str, RegroupStatus]) -> dict[s
     twice."""
     kept: dict[str, set[int]] = {}
     taken: set[int] = set()
-    every = [(span, name) for name in front for span in statuses[name].summed]
-    for (low, high), name in sorted(every, key=lambda item: (item[0][0] - item[0][1], item[0], front.index(item[1]))):
+    every = [(span, place, name) for place, name in enumerate(front) for span in statuses[name].summed]
+    for (low, high), _, name in sorted(every, key=lambda item: (item[0][0] - item[0][1], *item)):
         span = set(range(low, high))
         if not span & taken:
             taken |= span
@@ -331,11 +409,11 @@ def _kept(front: Sequence[str], statuses: Mapping[str, RegroupStatus]) -> dict[s
     return kept
 
 
-def _split(
-    members: Sequence[str], kept: Mapping[str, Collection[int]], lost: Sequence[int]
-) -> tuple[tuple[int, ...], ...]:
-    """Split the lost micro-batches evenly over the members. Neighbours stay together, because a rank sums them before
-    it sends them."""
+def _split(members: Sequence[str], kept: Mapping[str, Collection[int]], width: int) -> tuple[tuple[int, ...], ...]:
+    """Split a step of ``width`` micro-batches: each member has those that it keeps, and the others are dealt evenly.
+    Neighbours stay together, because a rank sums them before it sends them."""
+    taken = set[int]().union(*kept.values())
+    lost = [index for index in range(width) if index not in taken]
     parts = contiguous_split(even_counts(len(lost), len(members)))
     return tuple(
         tuple(sorted({*kept.get(name, ()), *lost[part.start : part.stop]}))

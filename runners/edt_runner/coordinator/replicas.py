@@ -181,8 +181,9 @@ class Replicas:
     def send_history(self) -> None:
         """Send the history to the driver and to all engines that have the state."""
         self._members.send(DRIVER, ReplicasChanged(self.history))
+        changed = ReplicasChanged(self.history, self._compare_from)
         for name in sorted(self._members.with_state):
-            self.send_history_to(name)
+            self._members.send(name, changed)
 
     def send_history_to(self, name: str) -> None:
         """Send the history to engine ``name``, which has just received the state or has connected again."""
@@ -232,11 +233,12 @@ class Replicas:
         messages[name] = message
         while len(self._waiting) > _MOST_WAITING:
             del self._waiting[min(self._waiting)]
-        if not set(messages) >= set(message.members):
+        compared = next((each.members for each in messages.values() if each.members), ())
+        if not compared or len(messages) < len(compared) or not messages.keys() >= set(compared):
             return
         self._waiting = {other: waiting for other, waiting in self._waiting.items() if other > key}
         comparison = _comparison(
-            message.members,
+            compared,
             {engine: each.checksums for engine, each in messages.items()},
             message.step,
             message.offset,
@@ -346,7 +348,7 @@ class Replicas:
             return
         why = f"require_exact=True, and {found}"
         if members.phase in (Phase.RUNNING, Phase.RECOVERING):
-            members[name].state = MemberState.RELEASED
+            members.set_state(name, MemberState.RELEASED)
             members.send(DRIVER, Note(f"engine {name} was sent away: {why}"))
             members.send(name, RefuseEngine(why))
         elif not members.over:

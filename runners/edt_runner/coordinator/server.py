@@ -11,16 +11,18 @@ from __future__ import annotations
 import hmac
 import logging
 import os
+import resource
 import selectors
 import socket
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from edt_contract.crash_points import CrashPoint, crash_point
-from edt_contract.encoding import to_json_object
+from edt_contract.encoding import dump_line, to_json_object
 from edt_runner.coordinator.coordinator import Coordinator
 from edt_runner.coordinator.members import DRIVER, OWN_SUPERVISOR, SUPERVISORS
 from edt_runner.protocol.channel import Channel, keep_alive
@@ -45,7 +47,7 @@ from edt_runner.protocol.messages import (
 )
 
 _log = logging.getLogger(__name__)
-_POLL_SECONDS = 0.1
+_POLL_SECONDS, _LOOK_SECONDS = 0.1, 0.05
 _HELLO_SECONDS = 10.0
 _MOST_BACKLOG = 16 * 1024 * 1024
 """The most bytes of metrics that wait for a driver that does not read, because it is stopped or its logger hangs.
@@ -124,16 +126,23 @@ class CoordinatorServer:
         self._own_supervisor = Channel(own_supervisor)
         self._done = False
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        _allow_many_connections()
 
     def serve(self) -> None:
         """Serve until the connection to the coordinator's own supervisor ends."""
         self._own_supervisor.send(CoordinatorListening())
         crash_point(CrashPoint.COORDINATOR_START)
         self._add_supervisor(self._own_supervisor, ())
+        looked = self._clock()
         while not self._done:
             for key, _ in self._selector.select(_POLL_SECONDS):
                 key.data()
+            if self._driver is not None:
+                self._driver.pump()
             now = self._clock()
+            if now - looked < _LOOK_SECONDS:  # what depends on time alone; it takes longer the more engines there are
+                continue
+            looked = now
             for channel, since in list(self._before_hello.items()):
                 if now - since > _HELLO_SECONDS:
                     self._refuse(channel)
@@ -141,8 +150,6 @@ class CoordinatorServer:
                 if engine.lost_at is not None and now > engine.lost_at:
                     self._lose(name, engine)
             self._coordinator.check_deadlines(now)
-            if self._driver is not None:
-                self._driver.pump()
             self.flush()
 
     # ── connections ───────────────────────────────────────────────────────────────────────────────────────────
@@ -329,7 +336,10 @@ class CoordinatorServer:
         if regroup is not None and regroup.number > self._newest_regroup:
             self._newest_regroup = regroup.number
             _log.info("regroup %d of engines %s", regroup.number, ", ".join(regroup.participants))
-        for send in self._coordinator.members.take_sends():
+        lines: dict[int, bytes] = {}
+        """The lines of the messages to engines, by the message's id: most go to all engines."""
+        sends = self._coordinator.members.take_sends()
+        for send in sends:
             if send.to == DRIVER:
                 self._to_driver(send.message)
             elif send.to == OWN_SUPERVISOR:
@@ -338,7 +348,9 @@ class CoordinatorServer:
                 for supervisor in self._supervisors:
                     supervisor.send(send.message)
             elif (channel := self._engines[send.to].channel) is not None:
-                channel.send(send.message)
+                if id(send.message) not in lines:
+                    lines[id(send.message)] = dump_line(send.message)
+                channel.send_line(lines[id(send.message)])
 
     def _to_driver(self, message: Message) -> None:
         if self._driver is None:
@@ -347,6 +359,14 @@ class CoordinatorServer:
                 self._kept_for_driver.append(message)
         elif not isinstance(message, MetricsBundle) or self._driver.backlog < _MOST_BACKLOG:
             self._driver.post(message)
+
+
+def _allow_many_connections() -> None:
+    """Take the hard limit of open descriptors: each engine has two connections to this process, one of them to the
+    store, and the usual soft limit is 1024. Nothing here uses ``select``, which goes wrong above 1024."""
+    with suppress(OSError, ValueError):  # a sandbox may forbid it
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _serve_store(host: str) -> tuple[object, str]:

@@ -84,7 +84,7 @@ class ChecksumSender:
             self._since = (now, offset)
         taken = ChecksumsTaken(
             generation=membership.generation,
-            members=membership.members,
+            members=membership.members if membership.leads else (),
             offset=offset,
             step=step.training_steps_after,
             reason=reason,

@@ -143,7 +143,7 @@ class Engine:
     def _request_to_join(self) -> None:
         self._link.set_status(EngineStatus(EngineState.JOINING))  # first: until then it is called to that regroup
         self._requested_after = self._link.acknowledge_regroup()  # a later regroup makes the request stale
-        self._link.send(JoinRequest(self._parts.facts, self._parts.plane.addresses, self._requested_after))
+        self._link.send(JoinRequest(self._parts.facts, self._requested_after))
 
     def _pull_failed(self) -> None:
         self._pull_failures += 1
@@ -265,11 +265,10 @@ class Engine:
                     return at_exit
 
     def _send_survivor_status(self, regroup: int) -> None:
-        plane = self._parts.plane
         self._set_status(EngineState.REGROUPING)  # first: a new coordinator may ask at any time
         self._link.acknowledge_regroup(regroup)
         status = self._steps.status(self.membership.group.size)
-        self._link.send(SurvivorStatus(regroup, status, plane.addresses, plane.probe_address))
+        self._link.send(SurvivorStatus(regroup, status, self._parts.plane.probe_address))
         context.page.write(ActivityKind.REGROUPING, status.offset)
 
     def _regroup(self, message: ApplyRegroupPlan) -> Stage | ExitKind:

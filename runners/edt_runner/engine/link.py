@@ -26,6 +26,7 @@ from edt_runner.comm.process_groups import GlooGroup, GlooPlane
 from edt_runner.errors import PeerLost
 from edt_runner.protocol.channel import Channel, connect
 from edt_runner.protocol.data import EngineState, EngineStatus, ReplicaHistory
+from edt_runner.protocol.differences import HeldMemberships, UnknownMembership, sends_members
 from edt_runner.protocol.engine_messages import (
     ApplyRegroupPlan,
     CancelGeneration,
@@ -41,6 +42,7 @@ from edt_runner.protocol.engine_messages import (
     ReplicasChanged,
     RetractAnswer,
     RetractGeneration,
+    SendStateToDriver,
     StartRegroup,
 )
 from edt_runner.protocol.messages import GuaranteeEnded, Message, Metrics, Note, Progress, Resized, Role, TrainingReport
@@ -137,6 +139,10 @@ class EngineLink:
         """The newest generation that this engine has announced."""
         self._known = 0
         """The highest generation that a coordinator has sent to this engine. Only the control thread uses it."""
+        self._memberships = HeldMemberships(name)
+        """Only the control thread uses it."""
+        self._store = ""
+        """Address of the TCPStore over which groups are built, from the newest message that names it."""
         self._settled = 0
         """The newest generation in which all members work, according to the coordinator."""
         self.regroup = 0
@@ -273,7 +279,12 @@ class EngineLink:
             while not self._channel.closed:
                 for message in self._channel.read_blocking():
                     answered = True
-                    self._handle(message)
+                    try:
+                        self._handle(self._memberships.read(message))
+                    except UnknownMembership as error:  # a new connection begins with a whole membership
+                        print(f"edt: {error}", flush=True)
+                        self._channel.end()
+                        break
             if not answered:
                 time.sleep(_ANSWER_SECONDS)
             self._reconnect()
@@ -318,11 +329,20 @@ class EngineLink:
                 # A coordinator has called this engine to a regroup, and the main thread may still compute. It will
                 # leave its group for that regroup, of which a new coordinator knows nothing.
                 status = replace(status, state=EngineState.REGROUPING)
-        self._channel.send(EngineConnected(status, self._computing, self.history))
+        if self.name in status.members and not sends_members(status.members.index(self.name)):
+            status = replace(status, members=())
+        held = self._memberships.holds(status.generation)
+        self._channel.send(EngineConnected(status, self._computing, self.history, held))
 
-    def _handle(self, message: Message) -> None:
+    def _keep(self, message: Message) -> None:
+        """Keep what messages of several kinds tell."""
         if isinstance(message, PrepareGeneration | ApplyRegroupPlan | ReceiveStateFromDriver):
             self._known = max(self._known, message.generation)
+        if isinstance(message, PrepareGeneration | ApplyRegroupPlan | ReceiveStateFromDriver | SendStateToDriver):
+            self._store = message.store
+
+    def _handle(self, message: Message) -> None:
+        self._keep(message)
         match message:
             case PrepareGeneration():
                 self._prepare(message)
@@ -355,28 +375,28 @@ class EngineLink:
 
     def _shut(self, message: StartRegroup | JoinAgain) -> None:
         """Interrupt the main thread in the data plane. Every prepared generation becomes void."""
-        regroup, addresses = message.regroup, message.addresses
+        regroup = message.regroup
         with self._lock:
             if regroup <= self.regroup and isinstance(message, StartRegroup):
                 return
             self.regroup = max(self.regroup, regroup)
             for number in list(self._prepared):
                 self._withdraw(number, announced=True)
-            self._shut_for(regroup, addresses)
+            self._shut_for(regroup)
         self._inbox.put(message)
-        threading.Thread(target=self._keep_shut, args=(regroup, addresses), daemon=True).start()
+        threading.Thread(target=self._keep_shut, args=(regroup,), daemon=True).start()
 
-    def _keep_shut(self, regroup: int, addresses: tuple[str, ...]) -> None:
+    def _keep_shut(self, regroup: int) -> None:
         while self._acknowledged < regroup:
             time.sleep(_SHUT_AGAIN_SECONDS)
             with self._lock:
-                self._shut_for(regroup, addresses)
+                self._shut_for(regroup)
 
-    def _shut_for(self, regroup: int, addresses: tuple[str, ...]) -> None:
+    def _shut_for(self, regroup: int) -> None:
         """Shut the plane, unless ``regroup`` has been acknowledged, because then the plane is a new one. The caller
         holds the lock."""
         if self._acknowledged < regroup:
-            self._plane.shut(addresses)
+            self._plane.shut([self._store])
 
     def _prepare(self, message: PrepareGeneration) -> None:
         prepared = PreparedGeneration(message)

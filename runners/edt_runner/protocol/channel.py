@@ -20,7 +20,7 @@ from edt_runner.protocol.messages import KINDS, Hello, Message, Role
 _log = logging.getLogger(__name__)
 MODULES = (engine_messages, messages)
 """The modules that define messages. Importing them fills ``KINDS``."""
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Version of the protocol. It grows when a message changes in such a way that an older reader would misunderstand
 it."""
 MAX_LINE = 16 * 1024 * 1024

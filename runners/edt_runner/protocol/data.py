@@ -111,7 +111,8 @@ class EngineStatus:
     generation: int = 0
     """The generation in which the engine works; 0: it has no state."""
     members: tuple[str, ...] = ()
-    """The engines of that generation, in rank order."""
+    """The engines of that generation, in rank order. Some of them send it (``differences.sends_members``); empty: this
+    one does not, or it has no state."""
     announced: int = 0
     """The newest generation that the engine has announced in a reduction. An announced generation cannot be taken
     back."""
@@ -149,6 +150,27 @@ class RegroupStatus:
     """The offset after the coming step, if the batch follows the engines. None: it is ``offset + 1``."""
 
 
+@dataclass(frozen=True)
+class MembersDifference:
+    """The members of a generation, as a difference from an earlier generation whose members the receiver holds. In rank
+    order they are the earlier members without ``removed``, followed by ``added``."""
+
+    base: int
+    """The earlier generation."""
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PlanDifference:
+    """The members and the split of a ``RegroupPlan`` in few bytes."""
+
+    members: MembersDifference
+    runs: tuple[tuple[int, int, int, int], ...]
+    """The split. A run is (first rank, number of ranks, first micro-batch, micro-batches of each rank): these ranks
+    have consecutive micro-batches, one rank after the other. A rank may be in several runs."""
+
+
 class CatchUp(enum.StrEnum):
     """What engines that are one step behind receive before a regrouped training goes on."""
 
@@ -159,7 +181,11 @@ class CatchUp(enum.StrEnum):
 
 @dataclass(frozen=True)
 class RegroupPlan:
-    """How the engines of a regroup continue. All lists of engines contain names (allocation ids)."""
+    """How the engines of a regroup continue. All lists of engines contain names (allocation ids).
+
+    An engine is told its own part of the catch-up and the repair: a sender is told all receivers, a receiver all
+    senders and itself, and an engine that is neither is told none.
+    """
 
     members: tuple[str, ...]
     """The survivors in rank order."""

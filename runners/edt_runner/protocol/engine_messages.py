@@ -15,6 +15,8 @@ from edt_runner.protocol.data import (
     ComparisonReason,
     EngineResult,
     EngineStatus,
+    MembersDifference,
+    PlanDifference,
     RegroupPlan,
     RegroupStatus,
     ReplicaChecksums,
@@ -38,6 +40,9 @@ class EngineConnected(Message, sender=_ENGINE, receiver=_COORDINATOR):
     """This engine's hardware and libraries, and their settings, by name."""
     history: ReplicaHistory | None = None
     """The newest history of the replicas that this engine has received; None: it has received none."""
+    holds: int = 0
+    """A generation whose members this engine holds. On this connection, the coordinator may describe other memberships
+    as differences from it; 0: none, so that the first membership is told whole."""
 
 
 class TrainingDefined(Message, sender=_COORDINATOR, receiver=_ENGINE):
@@ -57,8 +62,6 @@ class JoinRequest(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
     facts: Mapping[str, Any]
     """Facts about this engine's own data, as in ``TrainingDefinition.facts``."""
-    addresses: tuple[str, ...]
-    """The addresses at which this engine's data sockets listen."""
     regroup: int
     """The newest regroup that this engine knows. If the coordinator has sent ``JoinAgain`` with a newer one since, this
     request is stale."""
@@ -116,8 +119,6 @@ class JoinAgain(Message, sender=_COORDINATOR, receiver=_ENGINE):
     the state. The engine shuts its data sockets, drops what it has received, and answers with ``JoinRequest``."""
 
     regroup: int
-    addresses: tuple[str, ...]
-    """Addresses of all engines' data sockets and of the store. The receiver shuts its connections to them."""
 
 
 class RefuseEngine(Message, sender=_COORDINATOR, receiver=_ENGINE):
@@ -137,13 +138,20 @@ class PrepareGeneration(Message, sender=_COORDINATOR, receiver=_ENGINE):
 
     generation: int
     members: tuple[str, ...]
-    """The new membership in rank order."""
-    surviving: tuple[str, ...]
-    """Members of the new membership that are also in the old one."""
+    """The new membership in rank order; empty if there is a ``difference``."""
     joining: tuple[str, ...]
-    """Members of the new membership that are not in the old one."""
+    """Members of the new membership that are not in the old one; empty if there is a ``difference``."""
     store: str = ""
     """Address of the TCPStore."""
+    difference: MembersDifference | None = None
+    """The new membership as a difference from one that the receiver holds; the joining engines are its ``added``. None:
+    the membership is told whole."""
+
+    @property
+    def surviving(self) -> tuple[str, ...]:
+        """Members of the new membership that are also in the old one, in rank order."""
+        joining = set(self.joining)
+        return tuple(name for name in self.members if name not in joining)
 
 
 class GroupBuilt(Message, sender=_ENGINE, receiver=_COORDINATOR):
@@ -236,8 +244,6 @@ class StartRegroup(Message, sender=_COORDINATOR, receiver=_ENGINE):
     coordinator has sent it ``JoinAgain``, answers with ``JoinRequest``."""
 
     regroup: int
-    addresses: tuple[str, ...]
-    """Addresses of all engines' data sockets and of the store. The receiver shuts its connections to them."""
 
 
 class SurvivorStatus(Message, sender=_ENGINE, receiver=_COORDINATOR):
@@ -246,8 +252,6 @@ class SurvivorStatus(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
     regroup: int
     status: RegroupStatus
-    addresses: tuple[str, ...]
-    """The addresses at which this engine's data sockets listen now."""
     probe_address: str
     """The address at which other engines test whether they can reach this engine."""
 
@@ -261,12 +265,16 @@ class ApplyRegroupPlan(Message, sender=_COORDINATOR, receiver=_ENGINE):
     regroup: int
     generation: int
     plan: RegroupPlan
+    """If there is a ``difference``, without members and split."""
     lost: tuple[str, ...] = ()
     """Engines that were lost since the last group worked."""
     probe_addresses: Mapping[str, str] = field(default_factory=dict)
-    """The probe address of each survivor, by its name."""
+    """The probe addresses of the survivors that the receiver tests if the group is not built, by name."""
     store: str = ""
     """Address of the TCPStore."""
+    difference: PlanDifference | None = None
+    """Members and split of the plan, as a difference from a membership that the receiver holds. None: the plan has
+    both."""
 
 
 class Regrouped(Message, sender=_ENGINE, receiver=_COORDINATOR):
@@ -291,7 +299,7 @@ class ChecksumsTaken(Message, sender=_ENGINE, receiver=_COORDINATOR):
 
     generation: int
     members: tuple[str, ...]
-    """The engines of the generation, in rank order."""
+    """The engines of the generation, in rank order. Only the first of them sends them."""
     offset: int
     """Offset of the training after the step."""
     step: int
