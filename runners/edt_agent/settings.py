@@ -332,6 +332,11 @@ class AgentSettings(BaseSettings):
         return self.home / "agent" / self.name
 
     @property
+    def compiled(self) -> Path:
+        """The folder of the folders in which jobs keep compiled models."""
+        return self.state_dir / "compiled"
+
+    @property
     def sockets(self) -> Path:
         """The folder of sockets, for this user only. Its path is short, because a socket's path may have 107 bytes."""
         base = os.environ.get("XDG_RUNTIME_DIR")

@@ -103,6 +103,9 @@ class AttemptSpec:
     """Exec id of the job from whose checkpoint the training begins while it has none of its own; "": from none."""
     begin_dir: str = ""
     """Folder with a copy of that checkpoint, below the job's own folder."""
+    owner: str = ""
+    """The platform's user whose job it is, as the scheduler knows it; a job's own variables may say otherwise. Engines
+    of one user share what they have compiled on a node. "": not known."""
     protocol: int = PROTOCOL
     """Version of this spec: GANG_PROTOCOL if ``gang`` is set, LIFE_PROTOCOL if ``epochs`` or ``begin_from`` is."""
 

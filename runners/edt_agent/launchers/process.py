@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+from edt_agent import compiled
 from edt_agent.errors import BadSetting, StartFailed
 from edt_agent.launchers import Handle, ImageAbsent, prepare
 from edt_agent.launchers.warm import FrameworkKind, UnassignedSupervisor, WarmSupervisors
@@ -165,6 +166,7 @@ class ProcessLauncher:
         """Make the folder, write the record, and send the spec. The order matters, because the agent may die between
         these steps."""
         spec = prepare(spec, self._sockets() / f"{spec.job}.{spec.fence}.sock")
+        spec, _ = await asyncio.to_thread(compiled.with_folder, spec, self._settings.compiled)
         process = supervisor.child.id
         record = SupervisorRecord.of(
             spec,

@@ -8,6 +8,7 @@ another pool of threads.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import resource
 import signal
@@ -71,6 +72,7 @@ def fork(run: Callable[[], int | None], *, keep: Iterable[int] = ()) -> int:
         return pid
     status = 70
     try:
+        gc.freeze()  # else the first collection walks over all that the framework's import has made, and unshares it
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)

@@ -165,5 +165,6 @@ def _spec(
         epochs=carried.attempt_epochs or 0,
         begin_from=exec_id(carried.resumed_from) if begins else "",
         begin_dir=str(directory / BEGIN) if begins else "",
+        owner=carried.owner,
         protocol=_protocol(carried, gang),
     )

@@ -2,7 +2,8 @@
 
 The container runs one supervisor as process 1, and the processes that the supervisor forks. The job's code runs as
 another user. The container sees the job's folder, the data (read-only), the folder of the supervisor's socket, and the
-folders of EDT_DOCKER_MOUNTS, but no other folder of the node. Its image is read-only.
+folders of EDT_DOCKER_MOUNTS, and the folder with what jobs of its user have compiled, but no other folder of the node.
+Its image is read-only.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ def container_spec(
     user: tuple[int, int],
     script_user: int | None = None,
     with_data: bool = True,
+    compiled: Path | None = None,
 ) -> dict[str, Any]:
     """The arguments for docker's ``create_container``. ``host_config`` holds the arguments for ``create_host_config``.
 
@@ -96,6 +98,7 @@ def container_spec(
         script_user: uid of the job's code; None: the same uid. If it is another uid, the container starts as root, with
             only the three capabilities that the supervisor needs to run children as that user and to signal them.
         with_data: whether the data file system's folder exists.
+        compiled: the node's folder with what jobs of this user and image have compiled; None: there is none.
     """
     allowed = node.limits(settings, len(desired.slots))
     framework = spec.framework if spec.gang is None else NO_FRAMEWORK
@@ -123,7 +126,7 @@ def container_spec(
         "stop_signal": "SIGTERM",
         "stop_timeout": int(spec.grace_seconds) + _STOP_SLACK_SECONDS,
         "host_config": {
-            "mounts": _mounts(spec, settings, guarded=script_user is not None, with_data=with_data),
+            "mounts": _mounts(spec, settings, guarded=script_user is not None, with_data=with_data, compiled=compiled),
             "read_only": True,
             "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,size={settings.tmp},mode=1777"},  # noqa: S108
             "shm_size": settings.shm,
@@ -192,10 +195,13 @@ def outermost(paths: Collection[str]) -> list[str]:
     return [str(path) for path in known if not any(other in path.parents for other in known)]
 
 
-def _mounts(spec: AttemptSpec, settings: DockerSettings, *, guarded: bool, with_data: bool) -> list[Mapping[str, Any]]:
-    """The container's mounts. The job's folders and the data have the same path as on the node. If ``guarded``, the
-    spool's folder is a mount of its own, so that the job cannot rename it."""
+def _mounts(
+    spec: AttemptSpec, settings: DockerSettings, *, guarded: bool, with_data: bool, compiled: Path | None
+) -> list[Mapping[str, Any]]:
+    """The container's mounts. The job's folders, the data and ``compiled`` have the same path as on the node. If
+    ``guarded``, the spool's folder is a mount of its own, so that the job cannot rename it."""
     written = [*folders(spec), *([str(Path(spec.spool_dir).parent)] if guarded else [])]
+    written += [str(compiled)] if compiled is not None else []
     own = [_bind(path, path, read_only=False) for path in dict.fromkeys(written)]
     data = [_bind(str(settings.data), str(settings.data), read_only=True)] if with_data else []
     return [*(_bind(each.source, each.target, read_only=each.read_only) for each in settings.mounts), *data, *own]

@@ -16,6 +16,7 @@ import stat
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from edt_agent import compiled
 from edt_agent.errors import ImageMissing, LauncherAway, StartFailed, backoff_seconds, wait_until_set
 from edt_agent.launchers import Handle, ImageAbsent, prepare
 from edt_agent.launchers.docker.container import (
@@ -98,9 +99,18 @@ class DockerLauncher:
         spec = prepare(spec, socket)
         separate = self._docker.script_user if self._is_guarded(spec) else None
         user, script_user = await in_thread(lambda: chown_folders(spec, self._docker.user, separate))
+        code_user = (user[0] if script_user is None else script_user, user[1])
+        spec, kept = await in_thread(lambda: compiled.with_folder(spec, self._settings.compiled, code_user))
         with_data = await in_thread(self._docker.data.is_dir)
         config = container_spec(
-            spec, desired, self._docker, node, user=user, script_user=script_user, with_data=with_data
+            spec,
+            desired,
+            self._docker,
+            node,
+            user=user,
+            script_user=script_user,
+            with_data=with_data,
+            compiled=kept,
         )
         container = await self._daemon.create(config)
         guarded = script_user is not None

@@ -80,31 +80,36 @@ def use_private_folder() -> Path:
 
 
 def _check_instruction_sets_once(folder: Path) -> None:
-    """Let torch skip its test of the processor's instruction sets, if this node's compiler has passed it before.
+    """Let torch skip its test of the processor's instruction sets, if they have passed it before.
 
-    In the test torch compiles a program and starts an interpreter that loads it, in each process again: a second. A
-    file in ``folder`` says that the test was passed with this processor, compiler and torch.
+    In the test torch compiles a program for each set, and in each process it starts an interpreter that loads them,
+    which takes a second. A file in ``folder`` says that this processor's sets passed with this compiler and torch.
     """
     from torch._inductor import config as inductor
     from torch._inductor import cpu_vec_isa  # private: there is no other way to ask
 
-    found = cpu_vec_isa.valid_vec_isa_list()
-    if not found:
-        return
-    passed = folder / f"instruction-set-{_fingerprint(str(found[0]))}"
+    passed = folder / f"instruction-sets-{_fingerprint()}"
     if not passed.exists():
-        if not found[0]:  # the test: torch will use a lesser set, and look for it in each process
+        cpu_vec_isa.valid_vec_isa_list.cache_clear()
+        tested = [str(each) for each in cpu_vec_isa.valid_vec_isa_list() if each]
+        inductor.cpp.vec_isa_ok = True
+        cpu_vec_isa.valid_vec_isa_list.cache_clear()
+        if tested != [str(each) for each in cpu_vec_isa.valid_vec_isa_list()]:
+            inductor.cpp.vec_isa_ok = None  # the compiler lacks some: torch has to test in each process
+            cpu_vec_isa.valid_vec_isa_list.cache_clear()
             return
         with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             passed.touch()
     inductor.cpp.vec_isa_ok = True
 
 
-def _fingerprint(instruction_set: str) -> str:
+def _fingerprint() -> str:
     """What the test's result depends on, as 16 hexadecimal digits."""
-    facts = [instruction_set, torch.__version__, os.environ.get("CXX", "")]
+    sets = getattr(torch.cpu, "get_capabilities", torch.backends.cpu.get_cpu_capability)()  # younger than torch 2.10
+    facts = [torch.__version__, str(sets), os.environ.get("CXX", "")]
     for name in filter(None, map(shutil.which, _COMPILERS)):
-        status = Path(name).resolve().stat()
-        facts.append(f"{Path(name).resolve()} {status.st_size} {status.st_mtime_ns}")
+        path = Path(name).resolve()
+        status = path.stat()
+        facts.append(f"{path} {status.st_size} {status.st_mtime_ns}")
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
