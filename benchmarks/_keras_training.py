@@ -99,7 +99,7 @@ def accumulate(name: str, batch: int, parts: int, turn: Turn) -> None:
     applied.build(weights)
     sums = [tf.Variable(tf.zeros(weight.shape), trainable=False) for weight in weights]
 
-    @tf.function  # type: ignore[misc]
+    @tf.function  # type: ignore[untyped-decorator]
     def add(x: Any, y: Any) -> Any:
         with tf.GradientTape() as tape:
             value = loss_of(y, model(x, training=True)) / parts
@@ -107,7 +107,7 @@ def accumulate(name: str, batch: int, parts: int, turn: Turn) -> None:
             total.assign_add(gradient)
         return value
 
-    @tf.function  # type: ignore[misc]
+    @tf.function  # type: ignore[untyped-decorator]
     def apply() -> None:
         applied.apply_gradients(zip(sums, weights, strict=True))
         for total in sums:

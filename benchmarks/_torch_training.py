@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as _distributed
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
@@ -23,6 +24,8 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 sys.path.insert(0, str(Path(__file__).parent))  # engines run this file from another place
 
 from _turns import Turn
+
+dist: Any = _distributed  # it has no type stubs for all that is used here
 
 BATCH = {"conv-1M": 8, "linear-25M": 16, "transformer-10M": 4}
 """Samples of a micro-batch."""
@@ -33,6 +36,9 @@ NEVER = 1e6
 """Seconds between two recovery checkpoints."""
 _MANAGER_SECONDS = 3600
 """A training that waits for its turn is not lost."""
+
+
+Samples = DistributedSampler[tuple[Tensor, Tensor]]
 
 
 class Images(Dataset[tuple[Tensor, Tensor]]):
@@ -143,7 +149,6 @@ def ours(chosen: argparse.Namespace, turn: Turn) -> None:
 
 
 def ddp(chosen: argparse.Namespace, turn: Turn) -> None:
-    import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
     dist.init_process_group("gloo")
@@ -156,9 +161,8 @@ def torchft(chosen: argparse.Namespace, turn: Turn) -> None:
     """Each process is a replica group. The first one also has the lighthouse."""
     from datetime import timedelta
 
-    import torch.distributed as dist
-    from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
-    from torchft.coordination import LighthouseServer
+    from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo  # type: ignore[import-not-found]
+    from torchft.coordination import LighthouseServer  # type: ignore[import-not-found]
 
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     port = os.environ["MASTER_PORT"]
@@ -186,7 +190,7 @@ def torchft(chosen: argparse.Namespace, turn: Turn) -> None:
         replica_id=f"replica-{rank}",
         hostname="127.0.0.1",
     )
-    sampler = DistributedSampler(data(chosen.network), num_replicas=world, rank=rank)
+    sampler: Samples = DistributedSampler(data(chosen.network), num_replicas=world, rank=rank)
     _loop(chosen, DistributedDataParallel(manager, plain), Optimizer(manager, inner), sampler, turn)
     del lighthouse
 
@@ -195,7 +199,7 @@ def _loop(
     chosen: argparse.Namespace,
     model: Any,
     optimizer: torch.optim.Optimizer,
-    sampler: DistributedSampler[tuple[Tensor, Tensor]],
+    sampler: Samples,
     turn: Turn,
 ) -> None:
     each, step, micro = chosen.micro_batches // chosen.workers, 0, 0
