@@ -7,7 +7,6 @@ import math
 import os
 import random
 import statistics
-import sys
 from pathlib import Path
 from typing import Any
 
