@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -185,8 +186,9 @@ class Measured:
 
 
 def compare(starts: Sequence[Callable[[], Side]], rounds: int) -> dict[str, Measured]:
-    """Start them one after another, so that each warms up alone; then let them compute in turn. Who begins changes
-    from round to round."""
+    """Start them one after another, so that each warms up alone; then let them compute in turn, in each round in
+    another random order."""
+    chance = random.Random(1)  # noqa: S311
     with ExitStack() as stack:
         sides: list[Side] = []
         for start in starts:
@@ -195,10 +197,9 @@ def compare(starts: Sequence[Callable[[], Side]], rounds: int) -> dict[str, Meas
             side.turns.wait_for_all(side.alive, side.why)
             sides.append(side)
         steps: dict[str, list[float]] = {side.turns.name: [] for side in sides}
-        for number in range(rounds):
-            for place in range(len(sides)):
-                turns = sides[(number + place) % len(sides)].turns
-                steps[turns.name].append(turns.take())
+        for _ in range(rounds):
+            for side in chance.sample(sides, len(sides)):
+                steps[side.turns.name].append(side.turns.take())
         return {
             side.turns.name: Measured(
                 steps[side.turns.name],

@@ -66,16 +66,24 @@ def finish(
     for target in targets:
         verdict = "met" if target.met else "MISSED"
         print(f"{verdict}: {target.what}: {target.value:.4g} {target.unit}, at most {target.target:g}")
-    if path is not None:
-        body = {
-            "benchmark": benchmark,
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "machine": machine(),
-            "rows": [asdict(found) for found in rows],
-            "targets": [asdict(target) for target in targets],
-            "absent": list(absent),
-        }
-        path.write_text(json.dumps(body, indent=1) + "\n")
+    write(benchmark, rows, targets, path, absent)
+
+
+def write(
+    benchmark: str, rows: Sequence[Row], targets: Sequence[Target], path: Path | None, absent: Sequence[str] = ()
+) -> None:
+    """Write the file, if there is to be one. A long benchmark calls this after each case, so that little is lost."""
+    if path is None:
+        return
+    body = {
+        "benchmark": benchmark,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine(),
+        "rows": [asdict(found) for found in rows],
+        "targets": [asdict(target) for target in targets],
+        "absent": list(absent),
+    }
+    path.write_text(json.dumps(body, indent=1) + "\n")
 
 
 def machine() -> Mapping[str, Any]:

@@ -38,7 +38,7 @@ from _torch_training import BATCH
 
 SIZES = ((4, 1), (4, 2), (6, 2), (8, 2))
 """(E, W)"""
-TURNS = {"conv-1M": 20, "linear-25M": 5, "transformer-10M": 5}
+TURNS = {"conv-1M": 30, "linear-25M": 5, "transformer-10M": 5}
 """Steps of a turn in PyTorch."""
 SHORT_STEPS = ("conv-1M",)
 """Networks whose steps take 12 to 50 ms; those of the others take 100 ms and more."""
@@ -189,6 +189,7 @@ def main() -> None:
     only = options.only or (QUICK if options.quick else ())
     os.environ["PYTHONPATH"] = f"{RUNNERS}:{HERE}"
     torchft = options.peers if has_torchft(options.peers) else None
+    absent = [] if torchft else [f"torchft: not installed for {Path(options.peers).name}"]
     rows: list[_report.Row] = []
     targets: list[_report.Target] = []
     with tempfile.TemporaryDirectory(prefix="edt-throughput-", ignore_cleanup_errors=True) as place:
@@ -198,7 +199,7 @@ def main() -> None:
             found, held = run(task, Options(rounds, options.quick, torchft))
             rows += found
             targets += held
-    absent = [] if torchft else [f"torchft: not installed for {Path(options.peers).name}"]
+            _report.write("throughput", rows, targets, options.json, absent)
     _report.finish("throughput", rows, targets, options.json, absent)
 
 
