@@ -1,5 +1,5 @@
-"""A model whose gradients are reduced in buckets while its backward pass runs ends with the bits of one engine, also when
-engines die with buckets on their way."""
+"""A model whose gradients are reduced in buckets while its backward pass runs ends with the bits of one engine, also
+when engines die with buckets on their way."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from support.crashes import crashed, crashing, gone
 from support.training import Elastic
 from support.waiting import until
 
-LARGE = ("conv", "--classes", 14000, "--samples", 119, "--epochs", 1)
-"""A last layer of 5 MB: three buckets. Eight steps of four micro-batches."""
+LARGE = ("conv", "--classes", 14000)
+"""A last layer of 5 MB: three buckets. Two epochs of fifteen steps of four micro-batches."""
 
 
 def test_engines_die_with_buckets_on_their_way(
     attempt: Callable[..., Elastic], undisturbed: Callable[..., str], tmp_path: Path
 ) -> None:
     """One of four behind its first bucket, then one of three between two sends, then one of two that has summed all."""
-    places = ("engine.bucket@2#1", "engine.in-reduce@4#3", "engine.before-gather@6")
+    places = ("engine.bucket@8#1", "engine.in-reduce@13#3", "engine.before-gather@22")
     with attempt(*LARGE, environ=crashing(tmp_path, *places)) as training:
         training.settle([1, 2, 3, 4])
         end = training.finish()
@@ -45,7 +45,7 @@ def test_joins_and_leaves_of_a_large_model_change_nothing(
 
 @pytest.mark.extended
 def test_a_fast_reduction_survives_a_death_too(attempt: Callable[..., Elastic], tmp_path: Path) -> None:
-    with attempt(*LARGE, "--reduction", "fast", environ=crashing(tmp_path, "engine.backward@4#2")) as training:
+    with attempt(*LARGE, "--reduction", "fast", environ=crashing(tmp_path, "engine.backward@10#2")) as training:
         training.settle([1, 2, 3])
         assert training.finish()["digest"]
         until(lambda: gone(training) == {2: "lost"}, 60, "an engine has died")
