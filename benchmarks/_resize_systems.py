@@ -196,9 +196,10 @@ class Processes:
         return _ends_of([self._log])
 
     def close(self) -> None:
-        for pid in self.reader.processes():
-            os.kill(pid, signal.SIGKILL)
         for process in self._processes:
+            process.send_signal(signal.SIGSTOP)  # an agent shall not start another worker
+            for pid in children(process.pid):
+                os.kill(pid, signal.SIGKILL)
             process.kill()
             process.wait()
 

@@ -5,12 +5,13 @@
     _resize_training.py torchft SIZE               a replica of torchft
     _resize_training.py lighthouse PORT            torchft's lighthouse
 
-Network, optimizer and data are the same. WORKERS is the largest world size: with so many the global batch is the same,
-too. With fewer OpenEDT keeps the global batch; with the others it shrinks.
+Network, optimizer, micro-batches and data are the same. WORKERS is the largest world size: with so many the global
+batch is the same, too. With fewer OpenEDT keeps the global batch; with the others it shrinks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -21,7 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
 sys.path.insert(0, str(Path(__file__).parent))  # engines run this file from another place
@@ -93,10 +96,16 @@ def ours(size: str, workers: int, notes: Notes) -> None:
     ).train(1, micro_batch, MICRO_BATCHES * workers, checkpoint_freq=0)
 
 
-def torchrun(size: str, checkpoint: Path, notes: Notes) -> None:
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
+def backward(replica: DistributedDataParallel, data: Data, first: int, micro_batch: int) -> None:
+    """The gradients of a worker's micro-batches, reduced with the last one."""
+    for number in range(MICRO_BATCHES):
+        x, y = data.batch(first + number * micro_batch, micro_batch)
+        last = number == MICRO_BATCHES - 1
+        with contextlib.nullcontext() if last else replica.no_sync():
+            (nn.functional.cross_entropy(replica(x), y) / MICRO_BATCHES).backward()
 
+
+def torchrun(size: str, checkpoint: Path, notes: Notes) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -112,9 +121,8 @@ def torchrun(size: str, checkpoint: Path, notes: Notes) -> None:
     replica = DistributedDataParallel(model)
     notes.begins_after(step)
     while True:
-        x, y = data.batch(position + rank * each, each)
         optimizer.zero_grad()
-        nn.functional.cross_entropy(replica(x), y).backward()
+        backward(replica, data, position + rank * each, micro_batch)
         optimizer.step()
         step, first, position = step + 1, position, position + world * each
         notes.step(step, world, first, world * each)
@@ -126,8 +134,8 @@ def torchrun(size: str, checkpoint: Path, notes: Notes) -> None:
 
 
 def torchft(size: str, notes: Notes) -> None:
-    import torch.distributed as dist
-    from torchft import DistributedDataParallel, Manager, ProcessGroupGloo
+    from torchft import DistributedDataParallel as ManagedDataParallel
+    from torchft import Manager, ProcessGroupGloo
 
     torch.set_num_threads(1)
     leaving = threading.Event()
@@ -157,13 +165,12 @@ def torchft(size: str, notes: Notes) -> None:
         hostname="127.0.0.1",
         replica_id=f"replica_{os.getpid()}",
     )
-    replica = DistributedDataParallel(manager, model)
+    replica = ManagedDataParallel(manager, model)
     while not leaving.is_set():
         manager.start_quorum()
         optimizer.zero_grad()
         first = (manager.batches_committed() + (manager.participating_rank() or 0)) * each
-        x, y = data.batch(first, each)
-        nn.functional.cross_entropy(replica(x), y).backward()
+        backward(replica, data, first, micro_batch)
         if manager.should_commit():
             optimizer.step()
             workers = manager.num_participants()

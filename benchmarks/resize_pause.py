@@ -41,6 +41,7 @@ libstdc++ of GCC 13: it could not be loaded on the machines of this project. Wha
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,7 +68,8 @@ PART_SECONDS = 2.0
 """After it has been started again it takes up its connections."""
 MOST_JOIN, MOST_LEAVE, MOST_PART = 0.5, 0.25, 1.0
 """Steps."""
-MOST_STRIKE_STEPS, MOST_STRIKE_MS, MOST_FIRST_STEP = 2, 30.0, 1.0
+MOST_STRIKE_STEPS, MOST_STRIKE_SECONDS, MOST_FIRST_STEP = 2, 0.03, 1.0
+"""A signal may cost so many steps and seconds; the last is in seconds."""
 
 
 # ── what happens to a training ────────────────────────────────────────────────────────────────────────────────
@@ -145,11 +147,11 @@ def rows_of(size: str, found: Figures, system: System, workers: int) -> list[_re
         return [_report.row(f"{size}: {case}", system.name, unit, runs)] if runs else []
 
     rows = row(f"steady step, {workers} workers", "ms", [1e3 * found.step(workers)])
-    rows += row("no event (A/A): p99, as below", "ms", [1e3 * each for each in found.without(workers)])
+    rows += row("no event (A/A): p99, as below", "s", found.without(workers))
     for kind in ("join", "leave"):
-        rows += row(f"{kind}: p99 around it less p99 without", "ms", [1e3 * each for each in found.excesses(kind)])
+        rows += row(f"{kind}: p99 around it less p99 without", "s", found.excesses(kind))
     for kind in SIGNALS:
-        rows += row(f"{kind} to the next step", "ms", [1e3 * each for each in found.gaps(kind)])
+        rows += row(f"{kind} to the next step", "s", found.gaps(kind))
     rows += row("the joining one's first step, from the decision", "s", found.first_steps())
     for part in PARTS:
         rows += row(f"{part} killed: pause", "steps", [each / found.step(workers) for each in found.pauses(part)])
@@ -163,16 +165,17 @@ def rows_of(size: str, found: Figures, system: System, workers: int) -> list[_re
 
 
 def targets_of(size: str, found: Figures, workers: int) -> list[_report.Target]:
-    step = 1e3 * found.step(workers)
-    strike = MOST_STRIKE_STEPS * step + MOST_STRIKE_MS
+    step = found.step(workers)
     wanted: list[tuple[str, float, Sequence[float], str]] = [
-        ("join, p99 less p99 without", MOST_JOIN, [1e3 * each / step for each in found.excesses("join")], "steps"),
-        ("leave, p99 less p99 without", MOST_LEAVE, [1e3 * each / step for each in found.excesses("leave")], "steps"),
-        *((f"{kind} to the next step", strike, [1e3 * each for each in found.gaps(kind)], "ms") for kind in SIGNALS),
-        ("the joining one's first step, from the decision", MOST_FIRST_STEP, found.first_steps(), "s"),
+        ("join, p99 less p99 without", MOST_JOIN, [each / step for each in found.excesses("join")], "steps"),
+        ("leave, p99 less p99 without", MOST_LEAVE, [each / step for each in found.excesses("leave")], "steps"),
     ]
+    for kind in SIGNALS:
+        most = MOST_STRIKE_STEPS * step + MOST_STRIKE_SECONDS
+        wanted.append((f"{kind} to the next step", most, found.gaps(kind), "s"))
+    wanted.append(("the joining one's first step, from the decision", MOST_FIRST_STEP, found.first_steps(), "s"))
     for part in PARTS:
-        pauses = [each / found.step(workers) for each in found.pauses(part)]
+        pauses = [each / step for each in found.pauses(part)]
         wanted.append((f"{part} killed, pause", MOST_PART, pauses, "steps"))
     return [_target(f"{size}: {what}", most, runs, unit) for what, most, runs, unit in wanted if runs]
 
@@ -215,6 +218,10 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.workers < 2:
         parser.error(f"--workers is {chosen.workers}; one of at least 2 can leave")
+    if chosen.rounds is not None and chosen.rounds < 1:
+        parser.error(f"--rounds is {chosen.rounds}; it takes at least 1")
+    if shutil.which(chosen.peers) is None:
+        parser.error(f"--peers is {chosen.peers}; there is no such interpreter")
     os.environ["PYTHONPATH"] = str(RUNNERS)
     span = QUICK_SPAN if chosen.quick else SPAN
     sizes = [chosen.size] if chosen.size else ["small"] if chosen.quick else list(STEP_MS)
