@@ -6,10 +6,12 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 import pytest
 import torch
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from edt_runner.comm import connections
 from edt_runner.comm.process_groups import GlooPlane
@@ -73,6 +75,24 @@ def test_a_connection_that_came_in_at_an_own_address_is_shut() -> None:
     with connected("127.0.0.1:0") as (end, client):
         assert connections.shut(own=[f"127.0.0.1:{end.getsockname()[1]}"], peers=[]) == 1
         assert not is_open(end) and is_open(client)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_gloos_connections_are_shut_whoever_has_called_and_without_the_others_addresses(rank: int) -> None:
+    """A user's own connection to the other plane's port stays open."""
+    planes = [GlooPlane("127.0.0.1", torch.float32, "lo") for _ in range(3)]
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with ThreadPoolExecutor(3) as pool:
+        address = f"127.0.0.1:{store.port}"
+        builds = [pool.submit(each.build, address, "test", number, 3) for number, each in enumerate(planes)]
+        groups = [build.result() for build in builds]
+    host, _, port = planes[rank - 1].addresses[0].rpartition(":")
+    with socket.create_connection((host, int(port))) as own:
+        number = connections.shut(own=planes[rank].addresses, peers=[])
+        still_open = is_open(own)
+    for each in (*groups, *planes):
+        each.close()
+    assert number == 2 and still_open
 
 
 def test_whoever_reads_on_a_connection_that_is_shut_is_woken(plane: GlooPlane) -> None:

@@ -60,15 +60,18 @@ class Talk:
     def __init__(self, micro_batches: int = 4) -> None:
         self.coordinator = Coordinator()
         self.now = 0.0
-        self._held = {name: HeldMemberships(name) for name in map(str, range(10))}
+        self._held: dict[str, HeldMemberships] = {}
         schedule = {**SHAPE, "micro_batches": micro_batches}
         self.definition = replace(DEFINITION, schedule=schedule, max_engines=micro_batches)
 
     def sent(self, to: str | None = None) -> list[Message]:
         """What it has sent since the last call, to all or to one, with memberships as the engines read them."""
         sends = self.coordinator.members.take_sends()
-        read = [self._held[send.to].read(send.message) if send.to in self._held else send.message for send in sends]
+        read = [self._read(send.to, send.message) for send in sends]
         return [message for send, message in zip(sends, read, strict=True) if to is None or send.to == to]
+
+    def _read(self, to: str, message: Message) -> Message:
+        return self._held.setdefault(to, HeldMemberships(to)).read(message) if to.isdigit() else message
 
     def kinds(self, to: str) -> list[type[Message]]:
         return [type(message) for message in self.sent(to)]
