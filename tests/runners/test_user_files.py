@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from edt_contract.durable import DRAFT_PREFIX
-from edt_runner.checkpoints.user_files import UserFiles, draft_of, sweep
+from edt_runner.checkpoints.snapshot import Snapshots
+from edt_runner.checkpoints.user_files import Save, UserFiles, draft_of, sweep
 from edt_runner.errors import NoRoom
 from support.small_disk import small_disk
 
@@ -221,3 +222,170 @@ def test_only_the_newest_epochs_files_are_kept_and_another_trainings_later_ones_
         "model_epoch_9",
         "model_epoch_final",
     ]
+
+
+# ── while the training goes on ────────────────────────────────────────────────────────────────────────────────────
+class Training:
+    """A state of one number, whose copies and whose disk can be held up."""
+
+    def __init__(self, folder: Path) -> None:
+        self.weight, self.copies = 0, 0
+        self.may_copy, self.may_write = threading.Event(), threading.Event()
+        self.may_copy.set()
+        self.may_write.set()
+        self.error: Exception | None = None
+        self.notes, self.there = list[str](), list[str]()
+        self.folder = folder
+        self.files = UserFiles(folder, self._save, lambda error: None, self.notes.append, export=lambda: self._copy)
+
+    def step(self) -> None:
+        self.files.wait_copied()
+        self.weight += 1
+
+    def write(self, name: str) -> None:
+        self.files.write(name, lambda: self.there.append((self.folder / name).read_text()))
+
+    def _copy(self) -> Save:
+        assert self.may_copy.wait(60)
+        self.copies += 1
+        weight = self.weight
+        return lambda folder, name: self._save(folder, name, weight)
+
+    def _save(self, folder: Path, name: str, weight: int | None = None) -> None:
+        assert self.may_write.wait(60)
+        if self.error is not None:
+            raise self.error
+        with draft_of(folder / name) as draft:
+            draft.write_text(str(self.weight if weight is None else weight))
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Training:
+    return Training(tmp_path / "train")
+
+
+def test_files_hold_the_state_of_their_epochs_end_and_the_training_does_not_wait_for_the_disk(
+    training: Training,
+) -> None:
+    training.may_write.clear()
+    training.weight = 7
+    training.write("model_epoch_1")
+    training.write("model_best")
+    training.step()
+    training.step()
+    assert (training.weight, training.there, training.files.under_way) == (9, [], True)
+    training.may_write.set()
+    training.files.finish()
+    assert training.there == ["7", "7"]
+    assert names(training.folder) == ["model_best", "model_epoch_1"]
+    assert training.copies == 1
+    assert not training.files.under_way
+
+
+def test_the_state_waits_for_its_copy(training: Training) -> None:
+    training.may_copy.clear()
+    training.write("model_epoch_1")
+    stepped = threading.Thread(target=training.step)
+    stepped.start()
+    stepped.join(0.05)
+    assert stepped.is_alive() and training.weight == 0
+    training.may_copy.set()
+    stepped.join(30)
+    training.files.finish()
+    assert (training.weight, training.there) == (1, ["0"])
+
+
+def test_there_is_one_copy_at_a_time_and_the_next_epoch_waits(training: Training) -> None:
+    training.may_write.clear()
+    training.write("model_epoch_1")
+    training.step()
+    ended = threading.Thread(target=training.write, args=("model_epoch_2",))
+    ended.start()
+    ended.join(0.05)
+    assert ended.is_alive() and training.copies == 1
+    training.may_write.set()
+    ended.join(30)
+    training.files.finish()
+    assert training.there == ["0", "1"]
+
+
+def test_the_final_files_come_after_those_under_way_and_are_there_when_the_call_returns(training: Training) -> None:
+    training.write("model_epoch_1")
+    training.step()
+    training.files.write_final("model_epoch_final")
+    assert (training.folder / "model_epoch_final").read_text() == "1"
+    assert training.there == ["0"]
+
+
+def test_the_second_engine_writes_what_the_first_may_not_have_finished(training: Training) -> None:
+    training.files.hold([("model_epoch_1", None), ("model_best", lambda: training.there.append("best"))])
+    training.step()
+    training.step()
+    assert not training.folder.exists()
+    training.files.write_held()
+    training.files.finish()
+    assert [(training.folder / name).read_text() for name in ("model_epoch_1", "model_best")] == ["0", "0"]
+    assert training.there == ["best"]
+    training.files.write_held()  # once
+    training.files.finish()
+    assert training.there == ["best"]
+
+
+def test_what_is_held_is_forgotten_at_the_next_epochs_end(training: Training) -> None:
+    training.files.hold([("model_epoch_1", None)])
+    training.step()
+    training.files.hold([])
+    training.files.write_held()
+    training.files.finish()
+    assert not training.folder.exists()
+
+
+def test_files_that_the_disk_did_not_take_are_not_said_to_be_there(training: Training) -> None:
+    training.error = OSError(errno.ENOSPC, "No space left on device")
+    training.write("model_best")
+    training.files.finish()
+    assert training.there == [] and training.notes[0].startswith("model_best is left out")
+
+
+def test_an_error_of_the_users_objects_is_raised_where_the_training_is(training: Training) -> None:
+    training.error = TypeError("cannot pickle a lock")
+    training.write("model_epoch_1")
+    with pytest.raises(TypeError, match="cannot pickle"):
+        training.files.finish()
+    training.error = None
+    training.write("model_epoch_2")
+    training.files.finish()
+    assert names(training.folder) == ["model_epoch_2"]
+
+
+def test_a_copy_that_fails_holds_nobody_up(training: Training) -> None:
+    def fail() -> Save:
+        raise MemoryError
+
+    files = UserFiles(training.folder, training._save, pytest.fail, pytest.fail, export=lambda: fail)
+    files.write("model_epoch_1")
+    with pytest.raises(MemoryError):
+        files.finish()
+
+
+def test_no_checkpoint_of_a_later_state_is_written_before_the_files(training: Training) -> None:
+    """Else a job that starts again from it would never write them."""
+    written, now = list[int](), [0.0]
+    snapshots = Snapshots(
+        10.0, lambda: None, lambda state: None, lambda offset, *_: written.append(offset), pytest.fail, lambda: now[0]
+    )
+    snapshots.go_behind(training.files)
+    training.may_write.clear()
+    snapshots.begin(1, {}, force=True)
+    training.write("model_epoch_1")
+    now[0] = 100.0
+    snapshots.wait_copied()
+    assert not snapshots.due()
+    snapshots.begin(2, {})
+    training.may_write.set()
+    training.files.finish()
+    snapshots.finish()
+    assert snapshots.due() and written == [1]
+    snapshots.begin(3, {})
+    snapshots.finish()
+    assert written == [1, 3]

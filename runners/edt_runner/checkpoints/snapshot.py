@@ -6,6 +6,9 @@ then written to disk, which may take longer. Only one checkpoint is under way at
 memory. Copying, hashing and writing whole tensors releases the interpreter's lock, so the training thread is not
 blocked.
 
+The user's files are written in the background, too (``user_files``). Until they are on disk no checkpoint of a later
+state begins: a job that starts again continues from their epoch's end or before, and writes them again.
+
 torch's tensors carry the state of every framework.
 """
 
@@ -17,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -27,6 +30,17 @@ from edt_runner.adapter import Adapter, State
 from edt_runner.errors import UnsupportedState
 
 _AGAIN_SECONDS = 1.0
+
+
+class BackgroundFiles(Protocol):
+    """Files that are written in the background. ``UserFiles`` has these methods."""
+
+    @property
+    def under_way(self) -> bool: ...
+
+    def wait_copied(self) -> None: ...
+
+    def finish(self) -> None: ...
 
 
 class Snapshots:
@@ -60,6 +74,7 @@ class Snapshots:
         self._interval, self._export, self._copy, self._write = interval_seconds, export, copy, write
         self._note, self._clock = note, clock
         self._patience, self._sleep = patience, sleep
+        self._files: BackgroundFiles | None = None
         self._lacks_room = False
         """Whether the disk did not take the last checkpoint."""
         self._outage = Outage("recovery checkpoints", self._tell, clock=clock)
@@ -71,9 +86,13 @@ class Snapshots:
         """Offset and sums of a checkpoint that was forced while another one was under way. The state is still that of
         this offset."""
 
+    def go_behind(self, files: BackgroundFiles) -> None:
+        """Begin no checkpoint while these files are being written, and wait for their copies, too."""
+        self._files = files
+
     def due(self) -> bool:
-        """Whether the interval has passed since the last checkpoint began, and none is under way."""
-        return self._clock() >= self._next and not self.under_way
+        """Whether the interval has passed since the last checkpoint began, and neither one nor files are under way."""
+        return self._clock() >= self._next and not self._busy
 
     def begin(self, offset: int, metric_sums: Mapping[str, Any], *, force: bool = False) -> None:
         """Begin a checkpoint if one is due, or if ``force``. Called between two steps.
@@ -86,7 +105,7 @@ class Snapshots:
             metric_sums: sums of the epoch.
             force: begin one before the interval has passed.
         """
-        if self.under_way:
+        if self._busy:
             if force:
                 self._waiting = (offset, metric_sums)
                 self._next = self._clock()
@@ -106,10 +125,15 @@ class Snapshots:
     def wait_copied(self) -> None:
         """Wait until a copy that is under way is complete. Call this before the state changes."""
         self._copied.wait()
+        if self._files is not None:
+            self._files.wait_copied()
         self._waiting = None  # the state is about to change; ``_next`` makes another checkpoint due
 
     def finish(self) -> None:
-        """Wait until the checkpoint that is under way is on disk. Also writes one that was forced in the meantime."""
+        """Wait until the checkpoint and the files that are under way are on disk. Also writes a checkpoint that was
+        forced in the meantime."""
+        if self._files is not None:
+            self._files.finish()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -135,6 +159,10 @@ class Snapshots:
     def _note_start(self) -> None:
         self._waiting = None
         self._next = self._clock() + self._interval
+
+    @property
+    def _busy(self) -> bool:
+        return self.under_way or (self._files is not None and self._files.under_way)
 
     @property
     def under_way(self) -> bool:

@@ -63,6 +63,7 @@ def live(parts: EngineParts) -> NoReturn:
         logger.on_train_begin()
     parts.lines.begin()
     kind = Engine(parts).run()
+    parts.files.finish()
     if kind in (ExitKind.FINISHED, ExitKind.LEFT):
         parts.lines.end()
     if logger is not None:
@@ -81,13 +82,23 @@ def _prepare(training: Training, role: Context) -> EngineParts:
     facts = training.facts()
     adapter, hooks = training.with_callbacks(adapter, runs=True)
     _warm_up(training, adapter)
-    plane = GlooPlane(spec.host, adapter.dtype, environment.gloo_interface())
+    plane = GlooPlane(spec.host, adapter.dtype, environment.gloo_interface(), environment.faster_interface())
     computing = training.request.trainable.framework.computing(on_device=role.device != "cpu")
     note = Path(spec.spool_dir) / agent_link.COORDINATOR
     link = EngineLink(role.coordinator, note, spec.token, role.name, plane, computing)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # best effort: user code may have its own handler
         signal.signal(signal.SIGTERM, lambda number, frame: _ask_to_leave(link))
     interval = training.request.compare_interval
+    snapshots = _snapshots(training, adapter, role, link, computing)
+    files = UserFiles(
+        model_dir(spec.result_dir),
+        adapter.save_for_user,
+        report=lambda error: link.report("storage", place=PLACE, error=error, seconds=0.0),
+        note=lambda text: link.send(Note(text)),
+        export=training.request.trainable.exporter(adapter),
+        keep_last=training.request.keep_last,
+    )
+    snapshots.go_behind(files)
     return EngineParts(
         training,
         facts,
@@ -96,16 +107,10 @@ def _prepare(training: Training, role: Context) -> EngineParts:
         loader,
         link,
         Recorder(environment.sample_record(), spec.fence, role.name),
-        _snapshots(training, adapter, role, link, computing),
+        snapshots,
         ChecksumSender(link, adapter.export_state, checksums, interval, hooks=bool(training.request.callbacks)),
         hooks,
-        UserFiles(
-            model_dir(spec.result_dir),
-            adapter.save_for_user,
-            report=lambda error: link.report("storage", place=PLACE, error=error, seconds=0.0),
-            note=lambda text: link.send(Note(text)),
-            keep_last=training.request.keep_last,
-        ),
+        files,
         EngineLines(),
         lambda most: _restore(Path(spec.checkpoint_dir), most, adapter),
     )

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from edt_runner.adapter import Adapter, State
 from edt_runner.callbacks.hooks import UserCallback
+from edt_runner.checkpoints.user_files import Copy
 from edt_runner.comm.tree_reduction import Sink
 from edt_runner.errors import StateMismatch, UsageError
 from edt_runner.frameworks import Framework
@@ -190,6 +191,15 @@ class Trainable(Protocol):
     def epoch_callbacks(self, options: StepOptions) -> Sequence[UserCallback]:
         """Callbacks of the platform that run at ends of epochs before the user's, for example a scheduler's."""
         return ()
+
+    def exporter(self, adapter: EngineAdapter) -> Callable[[], Copy] | None:
+        """What ``UserFiles`` calls to copy the contents of the user's files, so that they are written while the
+        training goes on. None: the framework can only write the living model.
+
+        Args:
+            adapter: an adapter of this model.
+        """
+        return None
 
     def finish(self) -> None:
         """Do what the framework's own training loop does to a model after its last step. The driver calls this when it

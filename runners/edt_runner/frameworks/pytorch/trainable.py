@@ -15,17 +15,18 @@ from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils import worker
 
 from edt_runner.callbacks.hooks import UserCallback
+from edt_runner.checkpoints.user_files import Copy
 from edt_runner.errors import UsageError
 from edt_runner.frameworks import Framework
 from edt_runner.frameworks.computing import Asked
 from edt_runner.frameworks.options import StepOptions
-from edt_runner.frameworks.pytorch import FRAMEWORK, companions, compiling, schedules
+from edt_runner.frameworks.pytorch import FRAMEWORK, companions, compiling, files, schedules
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
 from edt_runner.frameworks.pytorch.batches import stacked
 from edt_runner.frameworks.pytorch.companions import Companions
 from edt_runner.frameworks.pytorch.datasets import map_style
 from edt_runner.frameworks.pytorch.passes import TrainSet
-from edt_runner.frameworks.trainable import Collate, Samples
+from edt_runner.frameworks.trainable import Collate, EngineAdapter, Samples
 from edt_runner.seeds import sample_seed, seed_python
 
 _PLAIN = StepOptions()
@@ -97,6 +98,9 @@ class TorchTrainable:
         """Find what the training's state consists of beside the model and its optimizers."""
         parts = self.parts()
         return Companions(companions.found(self.optimizers, options.lr_scheduler or (), parts), parts)
+
+    def exporter(self, adapter: EngineAdapter) -> Callable[[], Copy]:
+        return files.exporter(self.model, self.optimizers)
 
     def finish(self) -> None:
         """Say which schedulers have never moved. A PyTorch user's own loop changes nothing after its last step."""
