@@ -47,6 +47,8 @@ class _Endpoint:
     device: Any
     """gloo's device, through which the processes of a group connect."""
     addresses: tuple[str, ...]
+    faster: Any
+    """gloo's device of the faster network; None: there is none."""
     shut: threading.Event
     """Set when the connections of all groups of this endpoint have been shut."""
 
@@ -58,13 +60,16 @@ class GlooPlane:
         host: this node's address in the job.
         dtype: dtype of locals and sums: float32, or float64 if the model has float64 parameters.
         interface: name of the network interface; None: gloo finds it from ``host``.
+        faster: name of the interface of a faster network; None: there is none. Each group begins over the ordinary one.
+            In the background it is connected over the faster one, too, and its reductions change over when all
+            processes have that (``GlooGroup.change_over``). So nothing ever waits for the faster network.
 
     Raises:
         RuntimeError: gloo finds no such interface.
     """
 
-    def __init__(self, host: str, dtype: torch.dtype, interface: str | None = None) -> None:
-        self._host, self._interface, self._dtype = host, interface, dtype
+    def __init__(self, host: str, dtype: torch.dtype, interface: str | None = None, faster: str | None = None) -> None:
+        self._host, self._interface, self._faster, self._dtype = host, interface, faster, dtype
         self.item_bytes = dtype.itemsize
         """Bytes of a number of a local."""
         self._probe = connections.ProbePort(host)
@@ -77,8 +82,9 @@ class GlooPlane:
             device = dist.ProcessGroupGloo.create_device(interface=self._interface)
         else:
             device = dist.ProcessGroupGloo.create_device(hostname=self._host)
+        faster = dist.ProcessGroupGloo.create_device(interface=self._faster) if self._faster else None
         addresses = tuple(address for inode, address in connections.listening().items() if inode not in before)
-        return _Endpoint(device, addresses, threading.Event())
+        return _Endpoint(device, addresses, faster, threading.Event())
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -103,17 +109,14 @@ class GlooPlane:
                 connection broke.
         """
         endpoint = self._endpoint  # the plane may be renewed meanwhile; the group belongs to the old endpoint
-        host, _, port = store.rpartition(":")
-        timeout = timedelta(seconds=min(_BUILD_SECONDS, max(1.0, environment.hang_seconds())))
         try:
-            client = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=timeout)
-            options = dist.ProcessGroupGloo._Options()
-            options._devices = [endpoint.device]
-            options._timeout = timeout
-            group = dist.ProcessGroupGloo(dist.PrefixStore(key, client), rank, size, options)
+            group = _connected(endpoint.device, store, key, rank, size)
         except RuntimeError as error:
             raise PeerLost(f"group {key} was not built: {error}") from error
-        return GlooGroup(group, rank, size, self._dtype, endpoint.shut)
+        found = GlooGroup(group, rank, size, self._dtype, endpoint.shut)
+        if endpoint.faster is not None:
+            found.connect_faster(lambda: _connected(endpoint.faster, store, f"{key}/faster", rank, size))
+        return found
 
     def shut(self, peers: Collection[str]) -> None:
         """Break every connection of every group. An operation that waits on a connection raises PeerLost within 0.1
@@ -153,10 +156,14 @@ class GlooGroup:
     def __init__(self, group: Any, rank: int, size: int, dtype: torch.dtype, shut: threading.Event) -> None:
         self.rank, self.size = rank, size
         self._open_group, self._dtype = group, dtype
+        self._wire, self._faster = group, None
+        """What reductions go over; and what else they could go over."""
+        self._shut = shut
         self._watchdog = Watchdog(shut, group)
+        """Takes part in reductions."""
         self._state_watchdog = Watchdog(shut, group)
-        """Waits for the sending of a state, while the other one takes part in a reduction."""
-        self._closed = False
+        """Waits for everything else, also during a reduction."""
+        self._closed, self._changing = False, threading.Lock()
         self._memories: dict[int, Memory] = {}
 
     @property
@@ -169,6 +176,41 @@ class GlooGroup:
         if self._closed:
             raise PeerLost("the group is closed")
         return self._open_group
+
+    # ── a faster network ──────────────────────────────────────────────────────────────────────────────────────
+    def connect_faster(self, connect: Callable[[], Any]) -> None:
+        """Connect this group's processes a second time, in the background.
+
+        Args:
+            connect: returns a process group with the same ranks. It raises RuntimeError if the processes cannot be
+                connected; then the group goes on as it is.
+        """
+
+        def run() -> None:
+            try:
+                found = connect()
+            except RuntimeError as error:
+                print(f"edt: reductions stay on the ordinary network: {error}", flush=True)
+                return
+            with self._changing:
+                if not self._closed:
+                    self._faster = found
+
+        threading.Thread(target=run, name="edt-faster", daemon=True).start()
+
+    @property
+    def has_faster(self) -> bool:
+        """Whether this process is connected over the faster network. All processes tell each other in their notes."""
+        return self._faster is not None
+
+    def change_over(self) -> None:
+        """Let all later reductions go over the faster network. All processes do this between the same two steps, when
+        all of them are connected. No bit depends on the network."""
+        with self._changing:
+            if self._faster is None or self._wire is self._faster:
+                return
+            self._watchdog.close()
+            self._wire, self._watchdog = self._faster, Watchdog(self._shut, self._faster)
 
     # ── reduction ─────────────────────────────────────────────────────────────────────────────────────────────
     def begin(
@@ -193,7 +235,7 @@ class GlooGroup:
         Raises:
             PeerLost: the group is closed, or its connections have been shut.
         """
-        group, length = self._group, max(end for _, end in buckets)
+        group, length = self._group and self._wire, max(end for _, end in buckets)
         memory = self._memories.setdefault(length, Memory(length, self._dtype))
         memory.begin()
         total = None if exact else memory.result(self.size * notes, again=group is None)
@@ -207,7 +249,7 @@ class GlooGroup:
     def _all_reduce(self, tensor: torch.Tensor) -> Any:
         options = c10d.AllreduceOptions()
         options.timeout = OPERATION_TIMEOUT
-        return self._group.allreduce([tensor], options)
+        return self._wire.allreduce([tensor], options)
 
     def inherit(self, old: GlooGroup) -> None:
         """Take over the memory of the group in which this process worked before. All of its operations are done."""
@@ -216,13 +258,13 @@ class GlooGroup:
     def send_reduced(self, reduced: Reduced, to: Sequence[int]) -> None:
         """Send the sum of the last reduction to the ranks ``to``, which have not applied it."""
         assert self._group is not None
-        self._watchdog.wait([_post(self._group.send, [reduced.contiguous()], peer, _TAG_REDUCED) for peer in to])
+        self._state_watchdog.wait([_post(self._group.send, [reduced.contiguous()], peer, _TAG_REDUCED) for peer in to])
 
     def receive_reduced(self, length: int, source: int) -> Reduced:
         """Receive the tensor that rank ``source`` sends with ``send_reduced``: a new tensor of shape (length,)."""
         assert self._group is not None
         reduced = torch.empty(length, dtype=self._dtype)
-        self._watchdog.wait([_post(self._group.recv, [reduced], source, _TAG_REDUCED)])
+        self._state_watchdog.wait([_post(self._group.recv, [reduced], source, _TAG_REDUCED)])
         return reduced
 
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -269,9 +311,9 @@ class GlooGroup:
         group = self._group
         assert group is not None
         size = torch.zeros(1, dtype=torch.int64)
-        self._watchdog.wait([_post(group.recv, [size], sources[0], _TAG_SIZE)])
+        self._state_watchdog.wait([_post(group.recv, [size], sources[0], _TAG_SIZE)])
         text = torch.empty(int(size[0]), dtype=torch.uint8)
-        self._watchdog.wait([_post(group.recv, [text], sources[0], _TAG_TEXT)])
+        self._state_watchdog.wait([_post(group.recv, [text], sources[0], _TAG_TEXT)])
         header = json.loads(text.numpy().tobytes())
         places = adapter.begin_import(header["meta"], header["shapes"])
         staged = {
@@ -280,7 +322,7 @@ class GlooGroup:
             else torch.empty(place.shape, dtype=place.dtype)
             for name, place in places.items()
         }
-        self._watchdog.wait(
+        self._state_watchdog.wait(
             [
                 _post(group.recv, [piece], sources[index % len(sources)], _TAG_PIECES + index)
                 for index, piece in enumerate(_pieces(staged.values()))
@@ -295,8 +337,11 @@ class GlooGroup:
 
     def close(self) -> None:
         """Close the connections. This takes about 10 ms for each peer. Another thread may call it."""
-        self._closed = True
-        group, self._open_group = self._open_group, None  # this thread releases it, not the thread that waits in it
+        with self._changing:
+            self._closed = True
+            # this thread releases them, not the thread that waits in one of them
+            group, self._open_group = (self._open_group, self._wire, self._faster), None
+            self._wire = self._faster = None
         self._watchdog.close()
         self._state_watchdog.close()
         del group
@@ -307,6 +352,21 @@ def _pieces(tensors: Any) -> list[torch.Tensor]:
     pieces."""
     flat = [tensor.detach().reshape(-1).view(torch.uint8) for tensor in tensors if tensor.numel()]
     return [piece for each in flat for piece in torch.split(each, _PIECE_BYTES)]
+
+
+def _connected(device: Any, store: str, key: str, rank: int, size: int) -> Any:
+    """Connect processes through a device of gloo, and return the process group.
+
+    Raises:
+        RuntimeError: the others did not connect in time.
+    """
+    host, _, port = store.rpartition(":")
+    timeout = timedelta(seconds=min(_BUILD_SECONDS, max(1.0, environment.hang_seconds())))
+    client = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=timeout)
+    options = dist.ProcessGroupGloo._Options()
+    options._devices = [device]
+    options._timeout = timeout
+    return dist.ProcessGroupGloo(dist.PrefixStore(key, client), rank, size, options)
 
 
 def _post(operation: Any, *arguments: Any) -> Any:

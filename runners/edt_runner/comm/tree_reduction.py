@@ -51,7 +51,7 @@ class Sink:
 
         Args:
             start: position of the first number.
-            values: any tensor. It may be changed: nobody else may need it.
+            values: any tensor. It is not changed: others may need it, and it may be a constant of a graph.
             factor: is multiplied first, in the vector's own type. The product is rounded before it is added.
         """
         before, end = clock.enter(Phase.COPIES), start + values.numel()
@@ -90,10 +90,14 @@ class Sink:
 
     def _add(self, start: int, place: torch.Tensor, values: torch.Tensor, factor: float) -> None:
         flat = values.reshape(-1)
+        if factor == 1.0 and not self._folds:
+            place.add_(flat)
+            return
+        product = torch.empty(min(len(flat), _CHUNK) if factor != 1.0 else 0, dtype=place.dtype)
         for low in range(0, len(flat), _CHUNK):
             part = flat[low : low + _CHUNK]
             if factor != 1.0:
-                part.mul_(factor)
+                part = torch.mul(part, factor, out=product[: len(part)])
             place[low : low + _CHUNK].add_(part)
             self._fold(start + low, start + low + len(part))
 

@@ -19,6 +19,7 @@ class Column(enum.IntEnum):
     """The columns before those of the phases."""
 
     GENERATION = 0  # the newest generation that the engine announces
+    FASTER = 1  # 1: the engine is connected over the faster network of its group
 
 
 FIRST_PHASE = len(Column)
@@ -29,14 +30,15 @@ notes: in the step that is reduced now and, for what follows a reduction, in the
 _BUSY = [FIRST_PHASE + PHASES.index(each) for each in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD, Phase.COPIES)]
 
 
-def notes(generation: int, seconds: Sequence[float]) -> list[int]:
+def notes(generation: int, seconds: Sequence[float], *, faster: bool = False) -> list[int]:
     """Return an engine's row.
 
     Args:
         generation: the generation that it announces.
+        faster: whether it is connected over the faster network.
         seconds: what it has spent in each of ``PHASES``.
     """
-    return [generation, *(min(MOST_NOTE, round(each * _MICROSECONDS)) for each in seconds)]
+    return [generation, int(faster), *(min(MOST_NOTE, round(each * _MICROSECONDS)) for each in seconds)]
 
 
 def unanimous(table: Sequence[Sequence[int]], column: Column = Column.GENERATION) -> int:

@@ -241,7 +241,9 @@ class StepRunner:
             self._link.check()
             context.page.write(ActivityKind.REDUCING, self.offset)
             self.reach(CrashPoint.ENGINE_BEFORE_REDUCE)
-            reduced, table = reduction.finish(lambda: notes.notes(self._link.announce(), clock.take()))
+            reduced, table = reduction.finish(
+                lambda: notes.notes(self._link.announce(), clock.take(), faster=group.has_faster)
+            )
         finally:
             if reduction.overwrites:
                 self.reduced = None
@@ -253,6 +255,8 @@ class StepRunner:
         if not self._reported_first_step and trains and len(parts[group.rank]):
             self._reported_first_step = True
             self._link.report("engine-counted", allocation=int(self._link.name), step=step.training_steps_before)
+        if notes.unanimous(table, notes.Column.FASTER):
+            group.change_over()
         self._learn(parts, table, membership, trains=trains)
         return notes.unanimous(table)
 
