@@ -21,12 +21,14 @@ from torch import Tensor
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_runner import context
 from edt_runner.adapter import State
+from edt_runner.comm.tree_reduction import Sink
 from edt_runner.errors import RunnerError, UsageError
 from edt_runner.frameworks.flat import FlatAdapter, FlatLayout, Sections, flat_dtype, is_finite, squared_norm, type_name
 from edt_runner.frameworks.options import StepOptions
 from edt_runner.frameworks.tensorflow import (
     FRAMEWORK,
     give_up_determinism,
+    gradients,
     lacks_determinism,
     op_that_raised,
 )
@@ -36,10 +38,11 @@ from edt_runner.frameworks.tensorflow.metrics import Metrics
 from edt_runner.frameworks.tensorflow.own_steps import OwnSteps
 from edt_runner.frameworks.tensorflow.passes import ByShape, Pass, Passes, as_tensors, effects_of
 from edt_runner.frameworks.tensorflow.rescaling import Averages, Rescaling
-from edt_runner.frameworks.tensorflow.variables import Variables, parts_of, sizes_of, to_tensorflow, to_torch
+from edt_runner.frameworks.tensorflow.variables import Variables, parts_of, sizes_of, to_torch
 from edt_runner.lr_scaling.update import Scaling
 from edt_runner.schedule import StepKind
 from edt_runner.seeds import seed_python
+from edt_runner.step_times import Phase, clock
 
 _FINAL = "model_epoch_final"
 _EPSILON = 1e-6
@@ -98,6 +101,7 @@ class TensorFlowAdapter(FlatAdapter):
         self.dtype = flat_dtype(variable.dtype.name for variable in self._variables.weights)
         """Dtype of flat vectors, local and reduced."""
         self._type = tf.as_dtype(type_name(self.dtype))
+        self._runs = gradients.runs_of(sizes_of(self._variables.trainable))
         self._metrics = Metrics(keras, model, self._variables, self._own, self._type)
         self.width = 2 + self._metrics.width + (tokens is not None)
         self._rescaling = Rescaling(keras, model.optimizer)
@@ -106,7 +110,8 @@ class TensorFlowAdapter(FlatAdapter):
         self._settings = self._constants()
         """As the present graphs of steps have them."""
         self._details: dict[str, float] = {}
-        self._committing: dict[Averages | None, Any] = {}
+        self._committing: dict[Averages | None, tuple[Any, list[Any]]] = {}
+        """The graphs of an optimizer's step, and the variables that each writes."""
         self._left_out = False
         self._own_steps: Tensor | None = None
         """How far the newest micro-batch of this process moved integer variables."""
@@ -160,6 +165,10 @@ class TensorFlowAdapter(FlatAdapter):
         self._own_steps, self._details = None, {}
 
     def micro_batch(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> None:
+        self.stream(batch, count, total, seed, Sink(local, adds=False))
+
+    def stream(self, batch: Any, count: int, total: int, seed: int, sink: Sink) -> None:
+        """The graph returns when all gradients are there. Their memory is then read once, by the sink."""
         seed_python(seed)
         training = self._training
         rows = as_tensors(batch, self._float_type)
@@ -168,19 +177,16 @@ class TensorFlowAdapter(FlatAdapter):
         if [*map(id, first.floats + first.integers)] != [*map(id, chosen.floats + chosen.integers)]:
             raise RunnerError("the model writes other variables for a batch of other shapes than the first sample's")
         share, count = self._weights(rows, count, total)
-        gradients, tail = self._run(chosen, rows, share, count, seed)
+        with clock.within(Phase.FORWARD):  # and backward: both are one graph
+            computed, tail = self._run(chosen, rows, share, count, seed)
         crash_point(CrashPoint.ENGINE_BACKWARD, at=context.page.offset, who=context.page.engine)
-        self._write_tail(local[self.gradient_size :], tail, batch)
-        flat = self.layout.sections(local)
-        present = iter(gradients)
-        parts, factor = torch.split(flat.gradients, self.layout.gradients), 1.0 if self._sums else share
-        for part, used in zip(parts, chosen.used, strict=True):
-            if used:
-                torch.mul(to_torch(next(present)).reshape(-1).to(self.dtype), factor, out=part)
-            else:
-                part.zero_()
-        if len(flat.integers):
-            self._own_steps = flat.integers.clone()
+        with clock.within(Phase.COPIES):
+            gradients.put(sink, computed, self._runs, chosen.present, 1.0 if self._sums else share)
+            rest = torch.empty(self.size(StepKind.TRAIN) - self.gradient_size, dtype=self.dtype)
+            self._write_tail(rest, tail, batch)
+            if sum(self.layout.integers):
+                self._own_steps = self.layout.rest(rest).integers.clone()
+            sink.put(self.gradient_size, rest)
 
     def evaluate(self, batch: Any, count: int, seed: int, local: Tensor) -> None:
         seed_python(seed)
@@ -196,17 +202,19 @@ class TensorFlowAdapter(FlatAdapter):
         place.copy_(to_torch(tail))
 
     def apply(self, reduced: Tensor) -> bool:
-        commit = self._committing.get(self._rescaling.averages) or self._trace_commit()
-        flat = self.layout.sections(reduced)
-        if (
-            self._own_steps is not None
-            and flat.active
-            and not torch.equal(self._own_steps * flat.active, flat.integers)
-        ):
-            names = ", ".join(map(_name, self._training.first.integers))
-            self.end_guarantee(names, "an integer variable that micro-batches move differently")
-        # A GPU may still read this memory when the next reduction writes to it.
-        commit(to_tensorflow(reduced.clone() if FRAMEWORK.gpus() else reduced), *self._limits(flat))
+        with clock.within(Phase.APPLY):
+            commit, written = self._committing.get(self._rescaling.averages) or self._trace_commit()
+            flat = self.layout.sections(reduced)
+            if (
+                self._own_steps is not None
+                and flat.active
+                and not torch.equal(self._own_steps * flat.active, flat.integers)
+            ):
+                names = ", ".join(map(_name, self._training.first.integers))
+                self.end_guarantee(names, "an integer variable that micro-batches move differently")
+            # A GPU may still read this memory when the next reduction writes to it.
+            vector = reduced.clone() if FRAMEWORK.gpus() else reduced
+            gradients.apply(commit, vector, self._limits(flat), written)
         return True
 
     def _limits(self, flat: Sections) -> tuple[Any, Any, Any]:
@@ -233,38 +241,47 @@ class TensorFlowAdapter(FlatAdapter):
         limit = math.inf if options.clip_grad_value is None else options.clip_grad_value * scale
         return tf.constant(factor, self._type), tf.constant(limit, self._type), tf.constant(taken)
 
-    def _trace_commit(self) -> Any:
+    def _trace_commit(self) -> tuple[Any, list[Any]]:
         spec, number = tf.TensorSpec([self.size(StepKind.TRAIN)], self._type), tf.TensorSpec([], self._type)
         with self._rescaling.tracing():
             made = tf.function(self._commit, autograph=False)
             commit = made.get_concrete_function(spec, number, number, tf.TensorSpec([], tf.bool))
         own = {id(variable) for variable in self._variables.everything}
-        for variable in effects_of(commit).written:
+        written = effects_of(commit).written
+        for variable in written:
             if id(variable) not in own:
                 self.end_guarantee(_name(variable), "a variable that the optimizer writes and does not list")
-        self._committing[self._rescaling.averages] = commit
-        return commit
+        self._committing[self._rescaling.averages] = commit, written
+        return commit, written
 
     def _commit(self, reduced: Any, factor: Any, limit: Any, taken: Any) -> None:
         """Take one optimizer step, and commit what the forward passes moved. For the arguments, see ``_limits``."""
         passed, trainable = self._training.first, self._variables.trainable
-        gradients, _, floats, changed, integers, active, sums = self.layout.sections(reduced, tf.split)
+        rest = tf.slice(reduced, [self.gradient_size], [-1])
+        _, floats, changed, integers, active, sums = tf.split(rest, list(self.layout.sizes)[1:])
+        rows = tf.maximum(sums[0], 1.0)
         if self._by_rows:
-            rows = tf.maximum(sums[0], 1.0)
-            gradients, floats = gradients if self._sums else gradients / rows, floats / rows
-        if self._tokens is not None:
-            gradients = tf.math.divide_no_nan(gradients, sums[-1])
-        if self._options.clip_grad_norm is not None:
-            gradients = gradients * factor
-        if self._options.clip_grad_value is not None:
-            gradients = tf.clip_by_value(gradients, -limit, limit)
+            floats = floats / rows
+
+        def change(gradient: Any) -> Any:
+            if self._by_rows and not self._sums:
+                gradient = gradient / rows
+            if self._tokens is not None:
+                gradient = tf.math.divide_no_nan(gradient, sums[-1])
+            if self._options.clip_grad_norm is not None:
+                gradient = gradient * factor
+            if self._options.clip_grad_value is not None:
+                gradient = tf.clip_by_value(gradient, -limit, limit)
+            return gradient
+
         for index, (variable, part) in enumerate(zip(passed.floats, parts_of(floats, passed.floats), strict=True)):
             variable.assign(tf.where(tf.logical_and(taken, changed[index] > 0), part, variable.read_value()))
         steps = tf.round(integers / tf.maximum(active, 1.0))
         for variable, part in zip(passed.integers, parts_of(steps, passed.integers, tf.int64), strict=True):
             moved = tf.cast(tf.cast(variable.read_value(), tf.int64) + part, variable.dtype)
             variable.assign(tf.where(taken, moved, variable.read_value()))
-        pairs = zip(parts_of(gradients, trainable), self.model.trainable_variables, passed.used, strict=True)
+        parts = gradients.divided(reduced, trainable, change)
+        pairs = zip(parts, self.model.trainable_variables, passed.used, strict=True)
         chosen = [(gradient, variable) for gradient, variable, used in pairs if used]
         self._keras.apply(self.model.optimizer, [gradient for gradient, _ in chosen], [v for _, v in chosen])
 

@@ -21,9 +21,10 @@ import numpy as np
 import tensorflow as tf
 
 from edt_runner.errors import UsageError
+from edt_runner.frameworks.tensorflow.gradients import joined
 from edt_runner.frameworks.tensorflow.keras_version import KerasVersion
 from edt_runner.frameworks.tensorflow.own_steps import OwnSteps
-from edt_runner.frameworks.tensorflow.variables import Variables, on_host
+from edt_runner.frameworks.tensorflow.variables import Variables, on_host, sizes_of
 from edt_runner.seeds import key_of
 
 _SEED_STATE = "seed_generator_state"
@@ -34,7 +35,8 @@ class Pass:
     """One traced pass.
 
     ``run(leaves, share, count, seeds)`` takes the batch's arrays, the micro-batch's share of the step, its number of
-    samples, and ``seeds``. It returns the gradients that exist, and one flat tensor. In training that tensor is
+    samples, and ``seeds``. It returns the gradients of those runs (``gradients``) that have any, and one flat tensor.
+    In training that tensor is
 
         float variables x share | a flag each: changed | integer steps | 1 | count | loss x count | metric states | told
 
@@ -46,6 +48,8 @@ class Pass:
     run: Any
     used: tuple[bool, ...]
     """Of each trainable variable, whether the loss depends on it."""
+    present: tuple[bool, ...]
+    """Of each run of trainable variables, whether it has gradients."""
     floats: tuple[Any, ...]
     """Floating-point variables that the pass changes."""
     integers: tuple[Any, ...]
@@ -149,6 +153,7 @@ class Passes:
         floats = tuple(variable for variable in state if variable.dtype.is_floating)
         integers = tuple(variable for variable in state if variable.dtype.is_integer or variable.dtype.is_bool)
         kept = [*floats, *integers, *variables.metrics, *variables.shown, *generators]
+        sizes, present = sizes_of(variables.trainable), list[bool]()
 
         def run(leaves: Sequence[Any], share: Any, count: Any, seeds: Any) -> Any:
             before = {id(variable): variable.read_value() for variable in kept}
@@ -167,13 +172,17 @@ class Passes:
                 tail = [*moves, tf.ones([1], self._dtype), *tail]
             for variable in kept:
                 variable.assign(before[id(variable)])
-            return [on_host(gradient) for gradient in gradients], on_host(tf.concat(tail, 0))
+            given = iter(gradients)
+            runs = joined([next(given) if has else None for has in used or ()], sizes, self._flat) if training else []
+            present[:] = [run is not None for run in runs]
+            return [on_host(run) for run in runs if run is not None], on_host(tf.concat(tail, 0))
 
         number, pair = tf.TensorSpec([], self._dtype), tf.TensorSpec([len(generators), 2], tf.int64)
         outer = tf.function(run, autograph=False).get_concrete_function(specs, number, number, pair)
         return Pass(
             run=outer,
             used=tuple(used or ()),
+            present=tuple(present),
             floats=floats,
             integers=integers,
             generators=tuple(generators),

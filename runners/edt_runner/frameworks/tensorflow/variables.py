@@ -193,6 +193,11 @@ def on_host(tensor: Any) -> Any:
 
 def to_tensorflow(tensor: Tensor) -> Any:
     """A TensorFlow tensor with the same memory. That memory must not change while the tensor is in use."""
+    return tf.experimental.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(aligned(tensor)))  # type: ignore[attr-defined]
+
+
+def aligned(tensor: Tensor) -> Tensor:
+    """The tensor itself, or a copy of it if TensorFlow cannot take its memory as it is."""
     if tensor.data_ptr() % _ALIGNMENT or not tensor.is_contiguous():
-        tensor = tensor.clone(memory_format=torch.contiguous_format)
-    return tf.experimental.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))  # type: ignore[attr-defined]
+        return tensor.clone(memory_format=torch.contiguous_format)
+    return tensor
