@@ -64,19 +64,19 @@ def test_each_engine_has_its_place_and_its_seconds_and_one_that_is_slow_for_long
     training.report(QUICK, SLOW)
     found = read(api, f"{training.path}/step-times")
     assert found["remarks"] == [
-        f"Engine {second} on node n1, slot 1 is 40 % slower than the others, which wait 19.2 ms a step for it."
+        f"Engine {second} on node n1, slot 1 is 40 % slower than the other one, which waits 19.2 ms a step for it."
     ]
     assert [each["slower"] for each in found["engines"]] == [None, 0.4]
 
     training.report([2 * each for each in QUICK], SLOW, micro_batches=(4, 2))
     assert read(api, f"{training.path}/step-times")["remarks"] == [
-        f"Engine {second} on node n1, slot 1 is 40 % slower than the others; it gets fewer micro-batches."
+        f"Engine {second} on node n1, slot 1 is 40 % slower than the other one; it gets fewer micro-batches."
     ]
 
     training.end()
     assert read(api, training.path)["state"] == "FINISHED"
     assert read(api, f"{training.path}/step-times")["remarks"] == [
-        f"Engine {second} on node n1, slot 1 was 40 % slower than the others; it got fewer micro-batches."
+        f"Engine {second} on node n1, slot 1 was 40 % slower than the other one; it got fewer micro-batches."
     ]
 
 
@@ -113,3 +113,7 @@ def test_of_many_engines_the_slowest_and_fastest_are_listed_and_the_others_have_
     assert found["mean_of_others"]["seconds"]["forward"] == 0.02
     assert found["mean_of_others"]["micro_batches"] == 2.0
     assert found["waited_for"] == 1097
+    training.report(*[QUICK] * 99, SLOW, micro_batches=(2,) * 100, windows=7)
+    assert read(api, f"{training.path}/step-times")["remarks"] == [
+        "Engine 1097 is 40 % slower than the others, which wait 19.2 ms a step for it."
+    ]

@@ -44,7 +44,7 @@ def test_the_page_shows_each_engine_and_says_which_one_is_slow_as_reports_come(
     bars = panel.get_by_role("list", name=TITLE).get_by_role("listitem")
     expect(bars).to_have_text([f"Engine {first} n1, slot 065 %", f"Engine {second} n1, slot 191 %"])
     expect(panel.get_by_text("78 %", exact=True)).to_be_visible()
-    expect(panel.get_by_text(f"The others wait 19.2 ms a step for engine {second}.")).to_be_visible()
+    expect(panel.get_by_text(f"The other engine waits 19.2 ms a step for engine {second}.")).to_be_visible()
     expect(bars.first.get_by_role("img")).to_have_attribute(
         "aria-label",
         "Forward 20 ms, Backward 25 ms, Data 1 ms, "
@@ -55,8 +55,8 @@ def test_the_page_shows_each_engine_and_says_which_one_is_slow_as_reports_come(
     assert sum(widths) == pytest.approx(bars.first.get_by_role("img").evaluate("bar => bar.clientWidth"), abs=1)
 
     training.report(QUICK, SLOW, windows=8)
-    expect(panel.get_by_text(f"Engine {second} on node n1, slot 1 is 40 % slower than the others")).to_be_visible()
-    expect(panel.get_by_text("The others wait")).to_have_count(0)
+    expect(panel.get_by_text(f"Engine {second} on node n1, slot 1 is 40 % slower than the other one")).to_be_visible()
+    expect(panel.get_by_text("The other engine waits")).to_have_count(0)
     found = serious(ana)
     panel.get_by_role("button", name=f"Show as table: {TITLE}").click()
     rows = panel.get_by_role("table", name=TITLE).get_by_role("row")

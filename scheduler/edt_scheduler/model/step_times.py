@@ -113,13 +113,16 @@ def _seconds(microseconds: tuple[int, ...]) -> dict[str, float]:
 def _remark(engine: EngineTimes, times: StepTimes, *, waited: bool, over: bool) -> str:
     """The sentence about an engine that has been slow for some time."""
     place = f" on node {engine.node}, slot {engine.slot}" if engine.node is not None else ""
-    said = f"Engine {engine.allocation}{place} {'was' if over else 'is'} {100 * (engine.slower or 0):.0f} % slower"
+    two = len(times.ranks) + times.others == 2
+    others, wait = ("the other one", "waits") if two else ("the others", "wait")
+    slower = f"{100 * (engine.slower or 0):.0f} % slower than {others}"
+    said = f"Engine {engine.allocation}{place} {'was' if over else 'is'} {slower}"
     if engine.micro_batches < _usual(times) - 0.25:
-        return f"{said} than the others; it {'got' if over else 'gets'} fewer micro-batches."
+        return f"{said}; it {'got' if over else 'gets'} fewer micro-batches."
     if waited:
         took = f"{times.waited_microseconds / 1000:.1f} ms a step"
-        return f"{said} than the others, which {'waited' if over else 'wait'} {took} for it."
-    return f"{said} than the others."
+        return f"{said}, which {'waited' if over else wait} {took} for it."
+    return f"{said}."
 
 
 def _usual(times: StepTimes) -> float:

@@ -56,11 +56,13 @@ describe("the rows of the chart", () => {
 
 describe("what is said about waiting", () => {
   it("names the engine, and that it has more micro-batches", () => {
-    const engines = [engine(1, { micro_batches: 3 }), engine(2, { micro_batches: 2 })];
+    const engines = [engine(1, { micro_batches: 3 }), engine(2, { micro_batches: 2 }), engine(3, { micro_batches: 2 })];
     expect(waitWords(times({ waited_for: 1, waited_seconds: 0.0192, engines }))).toBe(
-      "The others wait 19.2 ms a step for engine 1, which has more micro-batches than they.",
+      "The others wait 19.2 ms a step for engine 1, which has more micro-batches.",
     );
-    expect(waitWords(times({ waited_for: 1, waited_seconds: 0.0192 }))).toBe("The others wait 19.2 ms a step for engine 1.");
+    expect(waitWords(times({ waited_for: 1, waited_seconds: 0.0192 }))).toBe(
+      "The other engine waits 19.2 ms a step for engine 1.",
+    );
     expect(waitWords(times({ waited_for: 1, waited_seconds: 0.0192, engines }), true)).toMatch(/others waited 19.2 ms [^]*which had more/);
   });
 

@@ -63,6 +63,7 @@ export function waitWords(found: StepTimes, over = false): string | null {
   if (!engine || engine.slower !== null || found.waited_seconds < 0.05 * (found.step_seconds ?? 0)) return null;
   const rest = rowsOf(found).filter(({ key }) => key !== String(engine.allocation));
   const usual = rest.reduce((sum, { times }) => sum + times.micro_batches, 0) / Math.max(1, rest.length);
-  const why = engine.micro_batches > usual + 0.25 ? `, which ${over ? "had" : "has"} more micro-batches than they` : "";
-  return `The others ${over ? "waited" : "wait"} ${stepTime(found.waited_seconds)} a step for engine ${engine.allocation}${why}.`;
+  const two = rest.length === 1;
+  const why = engine.micro_batches > usual + 0.25 ? `, which ${over ? "had" : "has"} more micro-batches` : "";
+  return `${two ? "The other engine" : "The others"} ${over ? "waited" : two ? "waits" : "wait"} ${stepTime(found.waited_seconds)} a step for engine ${engine.allocation}${why}.`;
 }
