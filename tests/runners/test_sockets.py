@@ -90,7 +90,8 @@ def test_gloos_connections_are_shut_whoever_has_called_and_without_the_others_ad
     with socket.create_connection((host, int(port))) as own:
         number = connections.shut(own=planes[rank].addresses, peers=[])
         still_open = is_open(own)
-    for each in (*groups, *planes):
+    for group, each in zip(groups, planes, strict=True):
+        group.close()
         each.close()
     assert number == 2 and still_open
 

@@ -85,7 +85,7 @@ def test_an_engine_is_told_its_own_part_of_the_catch_up() -> None:
     talk.stand("2", 5)
     talk.stand("3", 5)
     found = {send.to: send.message for send in talk.coordinator.members.take_sends()}
-    parts = {name: found[name].plan for name in "123" if isinstance(found[name], ApplyRegroupPlan)}
+    parts = {name: message.plan for name, message in found.items() if isinstance(message, ApplyRegroupPlan)}
     assert [(parts[name].behind, parts[name].sources, parts[name].catch_up) for name in "123"] == [
         (("2", "3"), ("1",), CatchUp.STATE),
         (("2",), ("1",), CatchUp.STATE),
