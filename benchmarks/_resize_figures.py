@@ -112,9 +112,13 @@ class Figures:
 
     def _excess(self, event: Event) -> float:
         window = self._window(event)
-        sizes = {commit.workers for pair in window for commit in pair}
-        usual = {workers: statistics.median(self._chunks(workers, len(window))) for workers in sizes}
-        return p99([b.time - a.time - max(usual[a.workers], usual[b.workers]) for a, b in window])
+        usual = {
+            workers: statistics.median(self._chunks(workers, len(window))) for workers in (event.before, event.after)
+        }
+        slower = max(usual.values())  # also for a size that it passed through
+        return p99(
+            [b.time - a.time - max(usual.get(a.workers, slower), usual.get(b.workers, slower)) for a, b in window]
+        )
 
     def _chunks(self, workers: int, number: int) -> list[float]:
         """The p99 of each so many steady intervals; of fewer where no two such windows lie between two events."""

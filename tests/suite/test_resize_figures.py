@@ -102,6 +102,14 @@ def test_an_event_costs_what_its_longest_interval_has_more_than_the_slower_size(
     assert Figures(*join, span=5.0).excesses("join") == [5.0]
 
 
+def test_a_size_that_it_only_passed_through_is_compared_with_the_slower_one(
+    join: tuple[Reader, list[Event]],
+) -> None:
+    reader, events = join
+    note(reader, 3, [["step", 64.5, 31, 7, 300, 10]])  # one of 4.5 s, and one of 2.5 s after it
+    assert Figures(reader, events, span=5.0).excesses("join") == [2.5]
+
+
 def test_without_an_event_nothing_is_longer(join: tuple[Reader, list[Event]]) -> None:
     assert set(Figures(*join, span=5.0).without(2)) == {0.0}
 
