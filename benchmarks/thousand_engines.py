@@ -88,7 +88,7 @@ def exponent(sizes: tuple[int, ...], values: list[float]) -> float:
 
 def main() -> None:
     given = _report.arguments(__doc__).parse_args()
-    sizes, rounds = (QUICK_SIZES, 2) if given.quick else (SIZES, 3)
+    sizes, rounds = (QUICK_SIZES, 2) if given.quick else (SIZES, 2)
     runs: dict[str, dict[int, list[Figures]]] = {}
     for size in sizes:
         fleet = Fleet(size, 2 * size)

@@ -215,7 +215,8 @@ class Engine:
         self._steps.reach(CrashPoint.ENGINE_SWITCHED)
         assert group is not None
         joined = _allocations(change.joining)
-        left = _allocations(member for member in old.members if member not in change.members)
+        staying = set(change.members)
+        left = _allocations(member for member in old.members if member not in staying)
         resized = Resized(generation, steps.training_steps, len(change.members), None, joined=joined, left=left)
         steps.pauses.begin(resized)
         group.inherit(old.group)
@@ -402,7 +403,8 @@ class Engine:
 
 def _ranks(members: tuple[str, ...]) -> Callable[[Iterable[str]], list[int]]:
     """Return a function that returns the ranks of the given engines in ``members``."""
-    return lambda engines: [members.index(engine) for engine in engines]
+    places = {member: rank for rank, member in enumerate(members)}
+    return lambda engines: [places[engine] for engine in engines]
 
 
 def _allocations(engines: Iterable[str]) -> tuple[int, ...]:

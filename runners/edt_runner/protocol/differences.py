@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 from edt_runner.protocol.data import MembersDifference
 from edt_runner.protocol.engine_messages import (
@@ -72,12 +73,11 @@ def to_runs(split: Split) -> Runs:
 
 def from_runs(runs: Runs, ranks: int) -> Split:
     """Read a split of ``ranks`` ranks from its runs."""
-    parts: list[list[int]] = [[] for _ in range(ranks)]
+    parts: list[list[range]] = [[] for _ in range(ranks)]
     for first, number, start, length in runs:
         for place in range(number):
-            begin = start + place * length
-            parts[first + place].extend(range(begin, begin + length))
-    return tuple(tuple(sorted(part)) for part in parts)
+            parts[first + place].append(range(start + place * length, start + (place + 1) * length))
+    return tuple(tuple(part[0]) if len(part) == 1 else tuple(sorted(chain(*part))) for part in parts)
 
 
 def _intervals(part: Sequence[int]) -> list[tuple[int, int]]:
