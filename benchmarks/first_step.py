@@ -9,8 +9,8 @@ One engine trains, a second one joins and leaves again. Its peer is a worker of 
 over gloo, from the start of ``torch.distributed.run`` to the first step of both. torchrun has no worker that waits on a
 warm node; there "warm" says that torch's cache of compiled models is filled. Steps take some 10 ms.
 
-A joining engine prepares at low priority, so that the others' steps take no longer. On a machine that is busy with other
-things it then waits long for a core. "processor time" is what it needs itself, with the compilers that it starts.
+A joining engine prepares at low priority, so that the others' steps take no longer. On a machine that is busy with
+other things it then waits long for a core. "processor time" is what it needs itself, with the programs that it starts.
 """
 
 from __future__ import annotations
