@@ -80,6 +80,16 @@ def test_a_checksum_sees_every_byte_and_its_place(size: int) -> None:
         data[place] ^= 1
 
 
+@pytest.mark.parametrize("bit", [0, 31, 32, 61, 62, 63])
+def test_a_checksum_sees_one_flipped_bit_in_any_place_of_a_word(bit: int) -> None:
+    words = np.random.default_rng(bit).integers(0, 1 << 63, 1024 * 70, dtype=np.uint64)
+    first = checksum(words.view(np.uint8))
+    for place in range(0, len(words), 5003):
+        words[place] ^= np.uint64(1 << bit)
+        assert checksum(words.view(np.uint8)) != first
+        words[place] ^= np.uint64(1 << bit)
+
+
 def test_two_blocks_in_each_others_place_are_another_checksum() -> None:
     block = 64 * 8192
     data = np.random.default_rng(0).integers(0, 256, 4 * block, dtype=np.uint8)

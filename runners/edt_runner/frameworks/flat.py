@@ -237,6 +237,7 @@ Entry = tuple[str, str]
 
 _LANES, _ROWS = 1024, 64
 """Words per row, and rows that are folded at a time. 512 KiB stay in a core's cache for both passes."""
+_HALF = np.uint64(32)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _MOST_TEXT = 80
 """The most characters of a value that is shown as it is."""
@@ -271,7 +272,8 @@ def checksum(data: npt.NDArray[np.uint8]) -> str:
             block = rows[start : start + _ROWS]
             folded += np.add.reduce(block, axis=0)
             folded *= _MULTIPLIER
-            folded ^= np.bitwise_xor.reduce(block, axis=0)
+            crossed = np.bitwise_xor.reduce(block, axis=0)
+            folded ^= crossed << _HALF | crossed >> _HALF  # not at its own place, where it may undo the sum's change
         digest.update(folded.tobytes())
     digest.update(data[whole:].tobytes())
     return digest.hexdigest()
