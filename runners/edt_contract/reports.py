@@ -90,6 +90,9 @@ class ReportKind(enum.StrEnum):
     GUARANTEE_ENDED = "guarantee-ended"
     # step, engines (how many were compared, at least 2), equal (bool), reason ("join", "epoch", "end", "interval")
     REPLICAS_COMPARED = "replicas-compared"
+    # allocations (the engines whose bits differed), certain (they alone were wrong), step, micro_batch: an audit of a
+    # micro-batch that was computed twice found other bits
+    CORRUPTED = "corrupted"
     # place, error ("": it can be written again), seconds, given_up (reports): a disk is full, or no longer full
     STORAGE = "storage"
     RESTARTED = "restarted"  # what (driver, coordinator), why, count: a process of the attempt was started again
@@ -396,6 +399,13 @@ BODIES: Mapping[ReportKind, Body] = {
         of_training=True,
         burst=2000,
         a_minute=120,
+    ),
+    ReportKind.CORRUPTED: Body(
+        {"allocations": _ALLOCATIONS, "certain": _FLAG, "step": _STEP, "micro_batch": _COUNT},
+        needs=("step", "micro_batch"),
+        of_training=True,
+        burst=100,
+        a_minute=6,
     ),
     ReportKind.STORAGE: Body(
         {"place": _text(64), "error": _text(400), "seconds": _SECONDS, "given_up": _COUNT},

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_PROCESS, _STEP, _SAMPLE, _HOOK = 1, 2, 3, 4
+_PROCESS, _STEP, _SAMPLE, _HOOK, _AUDIT = 1, 2, 3, 4, 5
 
 
 def process_seed(seed: int) -> int:
@@ -32,6 +32,11 @@ def sample_seed(seed: int, epoch: int, index: int) -> int:
 def hook_seed(seed: int, place: int) -> int:
     """Return the seed of a user's callbacks at boundary ``place`` (63 bits)."""
     return key_of(_HOOK, seed, place) & 0x7FFFFFFFFFFFFFFF
+
+
+def audit_key(seed: int, offset: int) -> int:
+    """Return the number that decides what is audited in the step at ``offset`` (64 bits)."""
+    return key_of(_AUDIT, seed, offset)
 
 
 def seed_python(seed: int) -> None:

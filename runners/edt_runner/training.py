@@ -68,6 +68,9 @@ class TrainRequest:
     """Number of samples of the global batch for which the learning rate was chosen; 0: E x ``batch_size``."""
     compare_interval: int | None = None
     """Training steps between two comparisons of the engines' replicas; None: at each epoch's end; 0: no comparisons."""
+    audit_interval: int | None = None
+    """Training steps between two audits, in which a second engine computes one micro-batch; None: once a minute; 0: no
+    audits."""
     on_mismatch: str = "mark"
     """What happens if replicas differ: "mark", "stop" or "restore"."""
     require_exact: bool = False

@@ -109,6 +109,18 @@ def comparing(compare_interval: object, on_mismatch: object, require_exact: obje
         raise usage("require_exact", require_exact, f"False with reduction={reduction!r}, whose result is not exact")
 
 
+def auditing(audit_interval: object) -> None:
+    """Check how often a micro-batch is computed by two engines.
+
+    Raises:
+        UsageError: the argument is wrong.
+    """
+    if audit_interval is not None:
+        takes = "None (once a minute), a whole number of training steps, or 0 (never)"
+        if isinstance(audit_interval, bool) or not isinstance(audit_interval, int) or audit_interval < 0:
+            raise usage("audit_interval", audit_interval, takes)
+
+
 _RUNS = "no effect, because the job already runs with what it was submitted with"
 _WITHOUT_EFFECT = {
     "scaleup_function": "never called: the scheduler decides how many engines share a step, and the most are "

@@ -175,6 +175,7 @@ class FabricModel:
         batch_scaling: str = "fixed",
         lr_rule: Any = None,
         compare_interval: int | None = None,
+        audit_interval: int | None = None,
         on_mismatch: str = "mark",
         require_exact: bool = False,
         lr_scheduler: Any = None,
@@ -225,6 +226,10 @@ class FabricModel:
             compare_interval: how often all engines compare, by checksums, what they hold (weights, buffers, optimizer
                 state and settings). None: after each join, at the end, and at ends of epochs, as many as cost less
                 than 1 % of the time. n: after each join, every n training steps, and at the end. 0: never.
+            audit_interval: how often a second engine computes a random micro-batch, too, to find processors and
+                memories that compute wrong. None: once a minute; n: every n training steps; 0: never. If the bits
+                differ, the engine that computes wrong is named, with its node and slot, in the job's history, and the
+                step is computed again. Only trainings on several engines are audited.
             on_mismatch: what happens if engines differ. The result is then marked "not exact", with the first
                 difference. "mark": all engines take the first engine's state and settings, and the training
                 continues. "stop": the training ends with an error. "restore": all engines go back to the newest
@@ -282,6 +287,7 @@ class FabricModel:
         if batch_scaling not in ("fixed", "per_engine"):
             raise arguments.usage("batch_scaling", batch_scaling, "'fixed' or 'per_engine'")
         arguments.comparing(compare_interval, on_mismatch, require_exact, reduction)
+        arguments.auditing(audit_interval)
         engines_number = arguments.engines(engines_number, worker_num, worker_device_num)
         resources = {"worker_memory": worker_memory, "driver_memory": driver_memory, "hardware_spec": hardware_spec}
         if on_nonfinite not in ("stop", "skip", "continue"):
@@ -330,6 +336,7 @@ class FabricModel:
                 lr_rule=None if lr_rule is None else rules.by_name(lr_rule),
                 reference_batch=arguments.reference_batch(engines_number, effective_batch_size, batch_size),
                 compare_interval=compare_interval,
+                audit_interval=audit_interval,
                 on_mismatch=on_mismatch,
                 require_exact=require_exact,
                 options=self._trainable.checked_options(options),

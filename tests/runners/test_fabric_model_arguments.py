@@ -83,6 +83,12 @@ def test_train_names_what_is_wrong(call: tuple[Any, ...], words: list[str]) -> N
     [
         ({"compare_interval": -1}, "compare_interval: got -1, takes None (each epoch's end), a whole number"),
         ({"compare_interval": True}, "compare_interval: got True"),
+        (
+            {"audit_interval": -1},
+            "audit_interval: got -1, takes None (once a minute), a whole number of training steps",
+        ),
+        ({"audit_interval": 0.5}, "audit_interval: got 0.5"),
+        ({"audit_interval": True}, "audit_interval: got True"),
         ({"on_mismatch": "ignore"}, "on_mismatch: got 'ignore', takes 'mark', 'stop' or 'restore'"),
         ({"require_exact": 1}, "require_exact: got 1, takes True or False"),
         ({"require_exact": True, "reduction": "fast"}, "require_exact: got True, takes False with reduction='fast'"),

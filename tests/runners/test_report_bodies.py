@@ -145,7 +145,7 @@ from edt_runner.supervisor.elastic import ElasticSupervisor
 
 supervisor = ElasticSupervisor(AttemptSpec.from_json_object(json.loads(sys.argv[1])))
 for kind in (*ReportKind, "dance", ""):
-    body = {"allocation": 1, "engines": 4, "address": "h:1", "first": 1, "step": 1, "equal": True}
+    body = {"allocation": 1, "engines": 4, "address": "h:1", "first": 1, "step": 1, "equal": True, "micro_batch": 1}
     body |= {"metrics": {}, "metric": "val_loss", "value": 0.5}
     supervisor._receive(TrainingReport(kind, body))
     supervisor._receive(TrainingReport(kind, {"step": [1]}))

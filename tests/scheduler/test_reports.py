@@ -252,6 +252,26 @@ def test_the_end_of_a_guarantee_is_shown_with_its_reason(stage: Stage) -> None:
     assert kinds.count("state") == 3
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"allocations": [2], "certain": True}, "engine 2 on n1, slot 1 computed micro-batch 3 of step 40 with other"),
+        ({"allocations": [1, 2]}, "these do not compute micro-batch 3 of step 40 with the same bits: engine 1 on n1"),
+        ({"allocations": []}, "micro-batch 3 of step 40 was never computed twice with the same bits"),
+        ({"allocations": [77], "certain": True}, "was never computed twice"),
+    ],
+)
+def test_an_engine_that_computes_wrong_is_in_the_history_with_its_node_and_slot(
+    stage: Stage, body: dict[str, object], words: str
+) -> None:
+    node = stage.node(slots=2)
+    job = stage.submit(workers=2)
+    stage.settle()
+    node.report((job, 1), ReportKind.CORRUPTED, step=40, micro_batch=3, **body)
+    event = history.events(stage.platform, job, viewer=stage.admin)[-1]
+    assert event.kind == "corrupted" and words in event.message
+
+
 class TestExactness:
     """What a job says of its result follows from what its engines told of comparisons."""
 

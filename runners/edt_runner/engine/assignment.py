@@ -59,12 +59,13 @@ class Assignment:
             return even_split(step.micro_batches, engines)
         return split_by(step.micro_batches, tuple(self._balance.counts(step.micro_batches)))
 
-    def committed(self, split: Split, table: Sequence[Sequence[int]]) -> bool:
+    def committed(self, split: Split, table: Sequence[Sequence[int]], *, audited: bool) -> bool:
         """Learn from a committed training step.
 
         Args:
             split: the step's split.
             table: the notes of all engines.
+            audited: whether an engine has computed a micro-batch that is not its own. Such a step is not measured.
 
         Returns:
             Whether later steps are split in another way from now on.
@@ -72,6 +73,8 @@ class Assignment:
         self._split = None
         if not self._measures or self._schedule.follows_engines:
             self._measures = True
+            return False
+        if audited:
             return False
         return self._balance.add([len(part) for part in split], notes.busy(table))
 

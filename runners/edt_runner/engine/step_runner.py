@@ -17,7 +17,7 @@ from typing import Any
 
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_runner import context, environment
-from edt_runner.adapter import Adapter, Reduced, Sink
+from edt_runner.adapter import Reduced, Sink
 from edt_runner.callbacks.hooks import UserCallbacks
 from edt_runner.checkpoints.snapshot import Snapshots
 from edt_runner.checkpoints.user_files import BEST, UserFiles
@@ -26,10 +26,12 @@ from edt_runner.comm.tree_reduction import PartialSums
 from edt_runner.context import ActivityKind
 from edt_runner.engine import notes
 from edt_runner.engine.assignment import Assignment, width_of
+from edt_runner.engine.auditing import Auditing
 from edt_runner.engine.checksum_sender import ChecksumSender
 from edt_runner.engine.link import EngineLink, Membership
 from edt_runner.engine.telemetry import MetricSums, PauseTimer, Recorder, Telemetry
-from edt_runner.errors import NotFinite, PeerLost, UsageError
+from edt_runner.errors import NotFinite, PeerLost
+from edt_runner.frameworks.trainable import EngineAdapter
 from edt_runner.loader import SampleLoader
 from edt_runner.protocol.data import RegroupStatus
 from edt_runner.protocol.messages import GuaranteeEnded
@@ -50,7 +52,7 @@ class EngineParts:
     training: Training
     facts: Mapping[str, Any]
     """Facts about this engine's data, which the coordinator compares with the driver's."""
-    adapter: Adapter
+    adapter: EngineAdapter
     plane: GlooPlane
     loader: SampleLoader
     link: EngineLink
@@ -96,6 +98,7 @@ class StepRunner:
         self._epoch_sums = MetricSums(parts.adapter.width)
         self._tried_in = 0
         """The generation in which the coming step was tried last."""
+        self._auditing = Auditing(parts.training, parts.adapter, parts.link)
         self._reported_first_step = False
         self._step_sums: list[float] = []
         """Sums of loss and metrics of the step that was committed last, over all engines."""
@@ -171,6 +174,7 @@ class StepRunner:
     def enter(self, engines: int) -> None:
         """Note that this engine has entered another membership, of ``engines`` engines, with a complete state."""
         self.assignment.enter(engines)
+        self._auditing.audit.cancel()
         self._telemetry.profile.reset()
         self.torn = False
 
@@ -223,6 +227,8 @@ class StepRunner:
         self._summed_width = step.micro_batches
         if self._training.request.observe_step is not None and trains:
             self._training.request.observe_step(step, sum(map(bool, parts)), len(parts[group.rank]), membership.leads)
+        if trains:
+            self._auditing.audit.begin(step, self.offset, parts)
         self.reach(CrashPoint.ENGINE_FORWARD if trains else CrashPoint.ENGINE_VALIDATE)
         exact = self._training.request.exact or not trains
         reduction = group.begin(
@@ -232,6 +238,7 @@ class StepRunner:
         try:
             reduction.sum_own(lambda index, sink: self._compute(step, index, sink))
             own = self._own_sums(step) if self._training.request.worker_logger else []
+            self._auditing.compute_again(step, self.offset, group.rank)
             if self.finish_sending is not None:  # joining engines must have the parameters before they change
                 self.finish_sending()
                 self.finish_sending = None
@@ -241,13 +248,16 @@ class StepRunner:
             self._link.check()
             context.page.write(ActivityKind.REDUCING, self.offset)
             self.reach(CrashPoint.ENGINE_BEFORE_REDUCE)
-            reduced, table = reduction.finish(
-                lambda: notes.notes(self._link.announce(), clock.take(), faster=group.has_faster)
-            )
+            reduced, table = reduction.finish(lambda: self._notes(step, membership))
         finally:
             if reduction.overwrites:
                 self.reduced = None
+            if self._auditing.tried(step):  # the sums may have the bits that the audit looks for
+                self._sums = None
         self.reach(CrashPoint.ENGINE_REDUCED)
+        self.reduced, audited = None, self._auditing.audit.choice is not None  # all have committed the step before
+        if trains and not self._auditing.stands(step, self.offset, table, membership):
+            return self._run_again(membership)
         self.commit(reduced, membership, step)
         self._log_own(step, own, group.size)
         if trains and len(parts[group.rank]):
@@ -257,16 +267,36 @@ class StepRunner:
             self._link.report("engine-counted", allocation=int(self._link.name), step=step.training_steps_before)
         if notes.unanimous(table, notes.Column.FASTER):
             group.change_over()
-        self._learn(parts, table, membership, trains=trains)
+        self._learn(parts, table, membership, trains=trains, audited=audited)
         return notes.unanimous(table)
 
-    def _learn(self, parts: Split, table: list[list[int]], membership: Membership, *, trains: bool) -> None:
-        """Learn from the notes of a committed step where its time went, and how to split later ones."""
+    def _run_again(self, membership: Membership) -> int:
+        """Do what ``run`` does, from the beginning: the sums of the coming step are wrong."""
+        self._parts.recorder.keep(())
+        self.request_batches(membership.group)
+        return self.run(membership)
+
+    def _notes(self, step: Step, membership: Membership) -> list[int]:
+        asks, checksum = self._auditing.for_notes(step, membership)
+        return notes.notes(
+            self._link.announce(),
+            clock.take(),
+            faster=membership.group.has_faster,
+            audit_next=asks,
+            checksum=checksum,
+        )
+
+    def _learn(
+        self, parts: Split, table: list[list[int]], membership: Membership, *, trains: bool, audited: bool
+    ) -> None:
+        """Learn from the notes of a committed step where its time went, how to split later ones, and whether the next
+        one is audited."""
+        self._auditing.audit.hear(table)
         if not trains:
             self.assignment.split_next(None)
             return
         self._telemetry.profile.add(membership.members, [len(part) for part in parts], notes.phases(table))
-        if self.assignment.committed(parts, table):
+        if self.assignment.committed(parts, table, audited=audited):
             self.request_batches(membership.group)
 
     def _compute(self, step: Step, index: int, sink: Sink) -> None:
@@ -281,16 +311,12 @@ class StepRunner:
         with clock.within(Phase.DATA):
             batch = self._loader.next()
         context.page.write(ActivityKind.VALIDATING if evaluates else ActivityKind.COMPUTING, self.offset, index)
-        seed = step_seed(self._training.seed, *self._schedule.stream(self.offset, index))
         if evaluates:
+            seed = step_seed(self._training.seed, *self._schedule.stream(self.offset, index))
             with sink.whole() as local:
                 self._adapter.evaluate(batch, len(indices), seed, local)
             return
-        if _drops(step.training_steps_before, index):
-            sink.put_zeros(0, sink.missing)
-        else:
-            total = self._schedule.sample_count(step)
-            self._adapter.stream(batch, len(indices), total, seed, sink)
+        if self._auditing.compute(step, self.offset, index, batch, len(indices), sink):
             self._parts.recorder.hold(step.epoch, step.training_steps_before, index, indices)
         context.page.write(ActivityKind.APPLYING, self.offset)
 
@@ -330,6 +356,7 @@ class StepRunner:
             self._run_hooks(step)
         if self.done:
             self._judge_trained(membership)
+            self._auditing.end(membership)
         for what, why in self._adapter.take_warnings():
             self._link.send(GuaranteeEnded(what, why))
         size, details, best = membership.group.size, self._adapter.details(), self._best(step)
@@ -491,26 +518,3 @@ class StepRunner:
     def reach(self, point: CrashPoint) -> None:
         """Mark a point at which a test may end this engine."""
         crash_point(point, at=self.offset, who=self._link.name)
-
-
-def _drops(training_step: int, micro_batch: int) -> bool:
-    """Return whether this micro-batch should be skipped, to test that the fault is noticed.
-
-    ``EDT_FAULT=drop:STEP``: the engine that has micro-batch 0 skips it at that training step. ``EDT_FAULT=raise:STEP``:
-    the engine raises RuntimeError, as user code would.
-
-    Raises:
-        UsageError: EDT_FAULT has another form.
-        RuntimeError: EDT_FAULT asks for it at this step.
-    """
-    fault = environment.fault()
-    if fault is None or micro_batch != 0:
-        return False
-    kind, _, wanted = fault.partition(":")
-    if kind not in ("drop", "raise") or not wanted.isdigit():
-        raise UsageError(f"EDT_FAULT: got {fault!r}, takes 'drop:STEP' or 'raise:STEP'")
-    if int(wanted) != training_step:
-        return False
-    if kind == "raise":
-        raise RuntimeError(f"EDT_FAULT: raised at step {training_step}, as EDT_FAULT says")
-    return True

@@ -283,6 +283,7 @@ class UserLoop:
             validation_freq=options.validation_freq if options.validation is not None else 0,
             step_samples=options.global_batch,
             observe_step=self._observe,
+            audit_interval=0,  # the body of the user's loop cannot run twice for the same samples
             options=trainable.checked_options(options.options),
         )
 

@@ -79,6 +79,7 @@ _OF_THE_JOB: Mapping[ReportKind, Callable[[Context], None]] = {
     ReportKind.CHECKPOINTED: progress.checkpointed,
     ReportKind.GUARANTEE_ENDED: progress.guarantee_ended,
     ReportKind.REPLICAS_COMPARED: progress.replicas_compared,
+    ReportKind.CORRUPTED: progress.corrupted,
     ReportKind.STORAGE: progress.storage,
     ReportKind.RESTARTED: progress.restarted,
     ReportKind.REPORTS_LEFT_OUT: progress.left_out,

@@ -16,10 +16,12 @@ from edt_scheduler.model.exactness import cut, why_not_exact, why_they_differ
 from edt_scheduler.model.progress import PACE, MetricPoint, final_points, with_report
 from edt_scheduler.model.states import JobState
 from edt_scheduler.model.step_times import TIME
-from edt_scheduler.store import attempts, jobs, metrics, outbox, resizes, to_views
+from edt_scheduler.store import attempts, jobs, metrics, nodes, outbox, resizes, to_views
 
 CHECKPOINTS_APART_SECONDS = 600.0
 """If no other event comes between checkpoints, the job's history gets one checkpoint event in this many seconds."""
+_MOST_NAMED = 8
+"""So many slots are named in an event, at most."""
 
 
 def attempt_started(context: Context) -> None:
@@ -187,6 +189,28 @@ def replicas_compared(context: Context) -> None:
         jobs.change(context.tx, context.job.id, inexact=reason)
         data = {"step": step, "engines": engines, "reason": cut(context.text("reason"))}
         context.record(f"{engines} engines were compared: {reason}", data)
+
+
+def corrupted(context: Context) -> None:
+    """An audit has found engines that compute other bits than others. Record an event that names their slots. What
+    becomes of these slots is for an administrator to decide."""
+    step, micro_batch, certain = context.body["step"], context.body["micro_batch"], bool(context.body.get("certain"))
+    rows = context.named("allocations")
+    slots = [
+        {"allocation": row.id, "node": nodes.name(context.tx, row.node_id), "slot": row.slot}
+        for row in rows[:_MOST_NAMED]
+    ]
+    where = ", ".join(f"engine {each['allocation']} on {each['node']}, slot {each['slot']}" for each in slots)
+    where += f", and {len(rows) - len(slots)} more" if len(rows) > len(slots) else ""
+    which = f"micro-batch {micro_batch} of step {step}"
+    if not slots:
+        found = f"{which} was never computed twice with the same bits"
+    elif certain:
+        found = f"{where} computed {which} with other bits than the others"
+    else:
+        found = f"these do not compute {which} with the same bits: {where}"
+    data = {"slots": slots, "certain": certain, "step": step, "micro_batch": micro_batch}
+    context.record(f"{found}; the step was computed again", data)
 
 
 def storage(context: Context) -> None:

@@ -24,6 +24,8 @@ parser.add_argument("--rule")
 parser.add_argument("--lr", type=float, default=1e-2)
 parser.add_argument("--classes", type=int, default=5, help="outputs of the last layer")
 parser.add_argument("--own-step", action="store_true", help="compute micro-batches by functions of WMLA's form")
+parser.add_argument("--require-exact", action="store_true")
+parser.add_argument("--audit", type=int, help="training steps from one audit to the next")
 options = parser.parse_args()
 if options.rule == "adascale":
     options.rule = AdaScale(base="micro_batch")  # its gain is above 1 in every step
@@ -83,5 +85,7 @@ FabricModel(
     recovery_interval=options.recovery,
     batch_scaling=options.scaling,
     lr_rule=options.rule,
+    require_exact=options.require_exact,
+    audit_interval=options.audit,
 )
 print("the code behind train() runs once")

@@ -21,6 +21,8 @@ parser.add_argument("--recovery", type=float, default=10.0)
 parser.add_argument("--scaling", default="fixed")
 parser.add_argument("--rule")
 parser.add_argument("--lr", type=float, default=1e-2)
+parser.add_argument("--require-exact", action="store_true")
+parser.add_argument("--audit", type=int, help="training steps from one audit to the next")
 options = parser.parse_args()
 if options.rule == "adascale":
     options.rule = AdaScale(base="micro_batch")  # its gain is above 1 in every step
@@ -69,5 +71,7 @@ FabricModel(
     recovery_interval=options.recovery,
     batch_scaling=options.scaling,
     lr_rule=options.rule,
+    require_exact=options.require_exact,
+    audit_interval=options.audit,
 )
 print("the code behind train() runs once")

@@ -90,6 +90,8 @@ function signOf(event: Event): { icon: LucideIcon; tone: string } {
       return { icon: CircleStop, tone: "warn" };
     case "attempt":
       return event.data["kind"] === "finished" ? { icon: Check, tone: "good" } : { icon: RotateCcw, tone: "warn" };
+    case "corrupted":
+      return { icon: TriangleAlert, tone: "bad" };
     case "guarantee-ended":
     case "replicas-compared":
       return { icon: ShieldAlert, tone: "warn" };
