@@ -98,7 +98,7 @@ def test_a_trial_finds_out_which_gradients_come_in_several_parts() -> None:
     adapter.warm_up(batch())
     whole, summed, parts = vectors_of(adapter)
     assert torch.equal(summed, torch.ones(len(whole)) + whole)
-    assert parts == [(0, len(whole))]
+    assert parts == [(0, adapter.gradient_size), (adapter.gradient_size, len(whole))]
 
 
 def test_a_gradient_that_comes_in_parts_after_all_costs_the_try_of_a_step() -> None:

@@ -8,6 +8,7 @@ micro-batches needs about log2(n) buffers, at least one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -18,6 +19,12 @@ from edt_runner.step_times import Phase, clock
 
 _CHUNK = 1 << 17
 """How many numbers are scaled and added at a time, so that they stay in a core's cache in between."""
+
+
+def is_power_of_two(factor: float) -> bool:
+    """Whether a product with ``factor`` is never rounded. Then it can be made and added in one pass, with or without a
+    fused multiply-add of the processor."""
+    return math.frexp(factor)[0] == 0.5
 
 
 class Sink:
@@ -41,7 +48,7 @@ class Sink:
         ready: Callable[[int, int], None] | None = None,
         scratch: Callable[[], torch.Tensor] | None = None,
     ) -> None:
-        self._target, self._adds, self._folds = target, adds, folds
+        self.target, self.adds, self._folds = target, adds, folds
         self._ready, self._scratch = ready, scratch or (lambda: torch.empty_like(target))
         self.missing = len(target)
         """How many numbers have not been put yet."""
@@ -55,12 +62,12 @@ class Sink:
             factor: is multiplied first, in the vector's own type. The product is rounded before it is added.
         """
         before, end = clock.enter(Phase.COPIES), start + values.numel()
-        place = self._target[start:end]
+        place = self.target[start:end]
         if values.is_sparse:
             values = values.to_dense()
         if values.dtype is not place.dtype or values.device != place.device:
             values = values.to(place.device, place.dtype)
-        if self._adds:
+        if self.adds:
             self._add(start, place, values, factor)
         elif factor == 1.0:
             place.view(values.shape).copy_(values)
@@ -69,36 +76,63 @@ class Sink:
         self._done(start, end)
         clock.enter(before)
 
+    def put_all(self, places: list[torch.Tensor], values: list[torch.Tensor], factor: float) -> None:
+        """Take many tensors at once. ``put_range`` must follow.
+
+        Args:
+            places: views of ``target``, of the shapes of ``values``.
+            values: tensors of the vector's type and on its device. They are not changed.
+            factor: as in ``put``.
+        """
+        if not values:
+            return
+        if not self.adds:
+            torch._foreach_copy_(places, values)
+            if factor != 1.0:
+                torch._foreach_mul_(places, factor)
+        elif is_power_of_two(factor):
+            torch._foreach_add_(places, values, alpha=factor)
+        else:
+            torch._foreach_add_(places, torch._foreach_mul(values, factor))
+
+    def put_range(self, start: int, end: int) -> None:
+        """Note that all numbers from ``start`` to ``end`` - 1 have been given to ``target`` by ``put_all``."""
+        for low in range(start, end, _CHUNK) if self._folds else ():
+            self._fold(low, min(end, low + _CHUNK))
+        self._done(start, end)
+
     def put_zeros(self, start: int, end: int) -> None:
         """Take zeros as the numbers from ``start`` to ``end`` - 1."""
-        if self._adds:  # not nothing: -0.0 + 0.0 is 0.0
-            self._target[start:end].add_(0.0)
+        if self.adds:  # not nothing: -0.0 + 0.0 is 0.0
+            self.target[start:end].add_(0.0)
             self._fold(start, end)
         else:
-            self._target[start:end].zero_()
+            self.target[start:end].zero_()
         self._done(start, end)
 
     @contextmanager
     def whole(self) -> Iterator[torch.Tensor]:
         """A context that yields a tensor of shape (length,), to be filled with all numbers."""
-        vector = self._scratch() if self._adds else self._target
+        vector = self._scratch() if self.adds else self.target
         yield vector
         with clock.within(Phase.COPIES):
-            if self._adds:
-                self._add(0, self._target, vector, 1.0)
+            if self.adds:
+                self._add(0, self.target, vector, 1.0)
             self._done(0, len(vector))
 
     def _add(self, start: int, place: torch.Tensor, values: torch.Tensor, factor: float) -> None:
-        flat = values.reshape(-1)
-        if factor == 1.0 and not self._folds:
-            place.add_(flat)
+        exact = is_power_of_two(factor)
+        if exact and not self._folds:
+            place.view(values.shape).add_(values, alpha=factor)
             return
-        product = torch.empty(min(len(flat), _CHUNK) if factor != 1.0 else 0, dtype=place.dtype)
+        flat = values.reshape(-1)
+        product = torch.empty(0 if exact else min(len(flat), _CHUNK), dtype=place.dtype)
         for low in range(0, len(flat), _CHUNK):
             part = flat[low : low + _CHUNK]
-            if factor != 1.0:
-                part = torch.mul(part, factor, out=product[: len(part)])
-            place[low : low + _CHUNK].add_(part)
+            if exact:
+                place[low : low + _CHUNK].add_(part, alpha=factor)
+            else:
+                place[low : low + _CHUNK].add_(torch.mul(part, factor, out=product[: len(part)]))
             self._fold(start + low, start + low + len(part))
 
     def _fold(self, start: int, end: int) -> None:

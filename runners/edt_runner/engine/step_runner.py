@@ -176,6 +176,7 @@ class StepRunner:
         self.assignment.enter(engines)
         self._auditing.audit.cancel()
         self._telemetry.profile.reset()
+        clock.take()  # what came before is no part of a step
         self.torn = False
 
     def split_over(self, computing: tuple[str, ...], members: tuple[str, ...]) -> None:

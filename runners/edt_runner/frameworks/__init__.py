@@ -76,7 +76,7 @@ class Framework(Protocol):
         import torch
 
         torch.default_generator.manual_seed(seed)
-        if torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.manual_seed_all(seed)
 
     def seed_step(self, seed: int) -> None:

@@ -24,7 +24,9 @@ from torch.optim.swa_utils import AveragedModel
 
 from edt_runner.adapter import State
 from edt_runner.callbacks.hooks import UserCallback
+from edt_runner.comm.tree_reduction import Sink
 from edt_runner.errors import UsageError
+from edt_runner.frameworks.flat import FlatAdapter
 from edt_runner.frameworks.options import StepOptions
 from edt_runner.frameworks.pytorch import companions
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
@@ -75,7 +77,6 @@ class UserLoopAdapter(TorchAdapter):
             companions=Companions(objects, trainable.parts()),
         )
         self._loop, self._progress = trainable, trainable.progress
-        self._gradients.streams = False  # the body clips and steps when its backward pass is over
         self.optimizers = self._due = SomeOptimizers(trainable.optimizers, device)
         scaler = next((each for each in objects if isinstance(each, GradScaler)), None)
         self.precision = self._scale = LoopPrecision(scaler, device)
@@ -139,6 +140,9 @@ class UserLoopAdapter(TorchAdapter):
 
     def micro_batch(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> None:
         self._loop.run_body(self.body_run(batch, count, total, seed, local))
+
+    def stream(self, batch: Any, count: int, total: int, seed: int, sink: Sink) -> None:
+        FlatAdapter.stream(self, batch, count, total, seed, sink)  # the body clips when its backward pass is over
 
     def body_run(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> BodyRun:
         """Prepare the model for a micro-batch, and return the micro-batch for the loop's body."""

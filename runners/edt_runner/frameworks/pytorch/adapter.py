@@ -170,23 +170,23 @@ class TorchAdapter(FlatAdapter):
         self._buffers.restore()  # if the step is left out, whoever reads the model next must not see this pass
 
     def stream(self, batch: Any, count: int, total: int, seed: int, sink: Sink) -> None:
-        if not self._gradients.streams:
-            super().stream(batch, count, total, seed, sink)
-            return
         batch, computed = self._forward(batch, seed)
         weight = self._weight(batch, count)
-        present: Sequence[bool] = ()
+        share = self._gradient_share(weight, count, total)
         if not weight:  # the mean over no tokens is not a number
             self._backward(computed)
             present = [parameter.grad is not None for parameter in self._parameters]
-            self._gradients.clear()
-        with self._gradients.streaming(sink, self._gradient_share(weight, count, total)) as streamed:
-            if weight:
+            sink.put_zeros(0, self.gradient_size)
+        elif self._gradients.streams:
+            with self._gradients.streaming(sink, share) as present:
                 self._backward(computed)
+        else:
+            self._backward(computed)
+            present = self._gradients.put(sink, share)
         crash_point(CrashPoint.ENGINE_BACKWARD, at=context.page.offset, who=context.page.engine)
         rest = torch.empty(self.size(StepKind.TRAIN) - self.gradient_size, dtype=self.dtype)
         flat = self.layout.rest(rest)
-        flat.present.copy_(torch.tensor(present or streamed))
+        flat.present.copy_(torch.tensor(present))
         self._write_buffers(flat, count / total)
         self._write_sums(flat.sums, computed, count, weight)
         self._buffers.restore()

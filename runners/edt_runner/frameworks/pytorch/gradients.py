@@ -19,6 +19,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from edt_runner.comm.buckets import SINGLE_BYTES
 from edt_runner.comm.tree_reduction import Sink
 from edt_runner.errors import PeerLost
+from edt_runner.step_times import Phase, clock
 
 
 class Gradients:
@@ -88,6 +89,29 @@ class Gradients:
             if factor != 1.0:
                 torch._foreach_mul_(places, factor)
         present.copy_(torch.tensor([gradient is not None for gradient in gradients]))
+
+    def put(self, sink: Sink, factor: float) -> list[bool]:
+        """Give all gradients x ``factor`` to a sink, after the backward pass.
+
+        Returns:
+            For each parameter, whether it has a gradient.
+        """
+        places: list[Tensor] = []
+        plain: list[Tensor] = []
+        with clock.within(Phase.COPIES):
+            for parameter, place in zip(self._parameters, self.views(sink.target), strict=True):
+                gradient = parameter.grad
+                if gradient is None:  # not nothing: -0.0 + 0.0 is 0.0
+                    place.add_(0.0) if sink.adds else place.zero_()
+                    continue
+                if gradient.is_sparse or gradient.dtype is not place.dtype or gradient.device != place.device:
+                    gradient = gradient.to_dense() if gradient.is_sparse else gradient
+                    gradient = gradient.to(place.device, place.dtype)
+                places.append(place)
+                plain.append(gradient)
+            sink.put_all(places, plain, factor)
+            sink.put_range(0, sum(self.sizes))
+        return [parameter.grad is not None for parameter in self._parameters]
 
     @contextmanager
     def streaming(self, sink: Sink, factor: float) -> Iterator[list[bool]]:
