@@ -13,6 +13,7 @@ import torch
 from edt_contract.reports import ExitKind
 from edt_runner import context
 from edt_runner.comm.process_groups import GlooPlane
+from edt_runner.comm.tree_reduction import Sink
 from edt_runner.context import ActivityKind
 from edt_runner.engine.link import EngineLink
 from edt_runner.engine.step_runner import EngineParts, StepRunner
@@ -51,7 +52,7 @@ def test_a_batch_is_loaded_before_its_micro_batch_is_computed(
     adapter = SimpleNamespace(
         width=2,
         values=dict,
-        micro_batch=lambda *given: look("computed"),
+        stream=lambda *given: look("computed"),
         evaluate=lambda *given: look("computed"),
     )
     schedule = Schedule(train_samples=80, test_samples=20, batch_size=4, validation_freq=1, micro_batches=4, epochs=2)
@@ -66,7 +67,7 @@ def test_a_batch_is_loaded_before_its_micro_batch_is_computed(
     work.offset = offset
     where = schedule.at(offset)
     assert where.kind is (StepKind.VALIDATE if computes is ActivityKind.VALIDATING else StepKind.TRAIN)
-    work._compute(where, 1, cast(Any, None))
+    work._compute(where, 1, Sink(torch.zeros(2), adds=False))
     assert seen == [("loaded", ActivityKind.LOADING, 0.0), ("computed", computes, 0.0)]
 
 
