@@ -15,7 +15,7 @@ import pytest
 
 from edt_runner.coordinator.coordinator import Coordinator
 from edt_runner.coordinator.members import Phase
-from edt_runner.coordinator.regroup import plan_regroup
+from edt_runner.coordinator.regroup_plan import plan_regroup
 from edt_runner.coordinator.replicas import compare, unlike
 from edt_runner.driver import describe_replicas
 from edt_runner.frameworks.flat import checksum

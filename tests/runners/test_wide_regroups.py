@@ -8,7 +8,7 @@ from collections import Counter
 from edt_runner.coordinator.coordinator import Coordinator
 from edt_runner.coordinator.lifecycle import SETTLE_SECONDS
 from edt_runner.coordinator.members import Phase
-from edt_runner.coordinator.regroup import MOST_RUNS, MOST_SOURCES, MOST_TESTS, plan_regroup
+from edt_runner.coordinator.regroup_plan import MOST_RUNS, MOST_SOURCES, MOST_TESTS, plan_regroup
 from edt_runner.protocol.data import CatchUp, EngineState, RegroupStatus
 from edt_runner.protocol.differences import to_runs
 from edt_runner.protocol.engine_messages import ApplyRegroupPlan, PrepareGeneration, StartRegroup

@@ -18,7 +18,7 @@ from torch import nn
 from edt_demo.sample_record import audit, read, widths
 from edt_runner.coordinator.changes import target
 from edt_runner.coordinator.members import Generation, Members
-from edt_runner.coordinator.regroup import plan_regroup
+from edt_runner.coordinator.regroup_plan import plan_regroup
 from edt_runner.engine.telemetry import Recorder
 from edt_runner.errors import UsageError
 from edt_runner.protocol.data import CatchUp, RegroupStatus
