@@ -35,7 +35,7 @@ class TensorFlow(Framework):
         """Set threads, determinism and seeds. Ops run one after another, so that sums have one order.
 
         Args:
-            threads: threads of one op.
+            threads: threads of one op of TensorFlow.
             seed: for the global generators.
         """
         import tensorflow as tf
@@ -45,7 +45,8 @@ class TensorFlow(Framework):
         for gpu in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(gpu, True)
         tf.config.experimental.enable_op_determinism()
-        super().enter(threads, seed)
+        # torch only copies and adds here. Its threads would wait for work actively, on the cores that TensorFlow needs.
+        super().enter(1, seed)
         if keras2():  # dropout and similar layers then draw from generators whose state a step can set
             importlib.import_module("tf_keras").backend.experimental.enable_tf_random_generator()
         role = context.current()
