@@ -135,19 +135,24 @@ def test_each_validation_is_reported_once_by_the_first_engine_behind_the_progres
     assert other.order == []
 
 
-def test_the_best_model_is_reported_and_a_new_first_engine_reports_it_again_with_the_newest_validation() -> None:
+def test_the_newest_validation_and_the_best_model_whose_files_are_there_are_reported_again() -> None:
+    """By a new first engine the validation, and the best model if it has written it, too."""
     first, second, now = Sent(), Sent(), 0.0
     engines = [Telemetry(cast(EngineLink, sent), values, clock=lambda: now) for sent in (first, second)]
     best = {"metric": "val_loss", "mode": "min", "value": 0.5, "epoch": 1, "file": "model_best"}
     for number in range(8):
         now += 0.1
         for engine, leads in zip(engines, (True, False), strict=True):
-            committed(engine, SCHEDULE.at(number), leads=leads, best=best if number == 5 else None)
+            committed(engine, SCHEDULE.at(number), leads=leads)
+    assert [each.report for each in first.reports] == ["validated"]
+    engines[0].best_kept(SCHEDULE.at(5), best)
     assert [each.report for each in first.reports] == ["validated", "best-kept"]
     assert first.reports[1].body == {"step": 3, **best}
     assert fit(ReportKind.BEST_KEPT, first.reports[1].body) == Fitted({"step": 3, **best})
     engines[1].lead()
-    assert second.reports == first.reports
+    assert second.reports == first.reports[:1]
+    engines[0].lead()
+    assert first.reports == 2 * first.reports[:2]
 
 
 def test_a_metric_that_is_not_a_number_travels_as_null() -> None:

@@ -20,7 +20,7 @@ from edt_runner import context, environment
 from edt_runner.adapter import Reduced, Sink
 from edt_runner.callbacks.hooks import UserCallbacks
 from edt_runner.checkpoints.snapshot import Snapshots
-from edt_runner.checkpoints.user_files import BEST, UserFiles
+from edt_runner.checkpoints.user_files import BEST, Names, UserFiles
 from edt_runner.comm.process_groups import GlooGroup, GlooPlane
 from edt_runner.comm.tree_reduction import PartialSums
 from edt_runner.context import ActivityKind
@@ -360,15 +360,17 @@ class StepRunner:
             self._auditing.end(membership)
         for what, why in self._adapter.take_warnings():
             self._link.send(GuaranteeEnded(what, why))
-        size, details, best = membership.group.size, self._adapter.details(), self._best(step)
+        size, details = membership.group.size, self._adapter.details()
         self._telemetry.committed(
-            self._schedule, step, self._epoch_sums, int(sums[0]), size, leads=leads, details=details, best=best
+            self._schedule, step, self._epoch_sums, int(sums[0]), size, leads=leads, details=details
         )
         if leads:
             if self._link.reconnected:  # bundles of metrics may have been lost with the previous coordinator
                 self._link.reconnected = False
                 self._telemetry.lead()
             self._write_files(step)
+        elif step.ends_epoch and membership.group.rank == 1:
+            self._parts.files.hold(self._files_of(step))
         if not self.done:
             self._parts.checksum_sender.committed(step, self.offset, membership)
         crash_point(CrashPoint.ENGINE_COMMITTED, at=before, who=self._link.name)
@@ -455,8 +457,11 @@ class StepRunner:
         """Take over the work of the first engine in rank order. This repeats work that the previous first engine may
         not have finished."""
         self._telemetry.lead()
-        if self.offset:  # also if the state has come from another engine or from a checkpoint
-            self._write_files(self._schedule.at(self.offset - 1))
+        step = self._schedule.at(self.offset - 1) if self.offset else None
+        if step is None or not step.ends_epoch:  # else the files of the present state are those that are held
+            self._parts.files.write_held()
+        if step is not None:  # also if the state has come from another engine or from a checkpoint
+            self._write_files(step)
 
     def _write_files(self, step: Step) -> None:
         """Begin a recovery checkpoint if one is due, and write the user's files at the end of an epoch."""
@@ -464,12 +469,23 @@ class StepRunner:
         self._parts.snapshots.begin(self.offset, self._epoch_sums.to_json_object(), force=step.ends_epoch or ended)
         if step.ends_epoch:
             context.page.write(ActivityKind.EXPORTING, self.offset)
-            if step.epoch + 1 == self._schedule.epochs or self._stopped:
+            if self._ends_training(step):
                 self._parts.files.write_final("model_epoch_final")
-            elif self._saves_after(step.epoch + 1):
-                self._parts.files.write(f"model_epoch_{step.epoch + 1}")
-            if self._best(step) is not None:
-                self._parts.files.write(BEST)
+            for name, then in self._files_of(step):
+                self._parts.files.write(name, then)
+
+    def _files_of(self, step: Step) -> list[Names]:
+        """The user's files that the end of this step's epoch is worth, without the final ones."""
+        found: list[Names] = []
+        if not self._ends_training(step) and self._saves_after(step.epoch + 1):
+            found.append((f"model_epoch_{step.epoch + 1}", None))
+        if (best := self._best(step)) is not None:
+            found.append((BEST, lambda: self._telemetry.best_kept(step, best)))
+        return found
+
+    def _ends_training(self, step: Step) -> bool:
+        """Whether the training is over with the epoch that this step ends."""
+        return step.epoch + 1 == self._schedule.epochs or self._stopped
 
     def _best(self, step: Step) -> dict[str, Any] | None:
         """What the platform is told of the best model, if the end of this step's epoch has made it; else None."""

@@ -119,7 +119,9 @@ class Telemetry:
         self._validation_began = self._began
         self._validated_samples = 0
         self._of_epoch: list[TrainingReport] = []
-        """The reports about the newest validation and the newest best model. A new first engine sends them again."""
+        """The report about the newest validation. A new first engine sends it again."""
+        self._best: TrainingReport | None = None
+        """The report about the newest best model whose files this engine has written."""
 
     def begin_step(self) -> None:
         """Note that the work on a step begins. What came before it, such as a checkpoint, is no part of the step."""
@@ -139,7 +141,6 @@ class Telemetry:
         *,
         leads: bool,
         details: Mapping[str, float] = MappingProxyType({}),
-        best: Mapping[str, Any] | None = None,
     ) -> None:
         """Collect the values of a committed step, and send what is due.
 
@@ -151,9 +152,6 @@ class Telemetry:
             workers: number of engines that shared the step.
             leads: whether this engine is the first, which sends.
             details: further values of a training step besides loss and metrics, by name.
-            best: what is known of the best model, if this step has made it: ``metric`` (its name, such as
-                ``val_accuracy``), ``mode`` (``min`` or ``max``), ``value``, ``epoch`` (1-based) and ``file`` (the name
-                under which the model is kept). None: the step has made no better model.
         """
         now, wall = self._clock(), time.time()
         took = (now if self._ended is None else self._ended) - self._began
@@ -186,7 +184,7 @@ class Telemetry:
             if step.index == 0:
                 self._validation_began, self._validated_samples = now - took, 0
             self._validated_samples += samples
-        ended = self._reports(step, workers, metrics, best, now)
+        ended = self._reports(step, workers, metrics, now)
         if now - self._printed >= _PRINT_SECONDS:
             self._print_profile(now)
         if not leads:
@@ -206,11 +204,9 @@ class Telemetry:
         step: Step,
         workers: int,
         metrics: Callable[[], dict[str, float]],
-        best: Mapping[str, Any] | None,
         now: float,
     ) -> list[TrainingReport]:
-        """The reports that this commit is worth, besides progress: about the validation that it ends, and about the
-        best model."""
+        """The reports that this commit is worth, besides progress: about the validation that it ends."""
         reports = []
         if step.kind is StepKind.VALIDATE and step.last:
             body = {
@@ -222,11 +218,20 @@ class Telemetry:
                 "metrics": metrics(),
             }
             reports.append(TrainingReport(ReportKind.VALIDATED, body))
-        if best is not None:
-            reports.append(TrainingReport(ReportKind.BEST_KEPT, {"step": step.training_steps_after, **best}))
         kinds = {report.report for report in reports}
         self._of_epoch = [report for report in self._of_epoch if report.report not in kinds] + reports
         return reports
+
+    def best_kept(self, step: Step, best: Mapping[str, Any]) -> None:
+        """Report that the files of the best model are on disk. Any thread may call this.
+
+        Args:
+            step: the step that has ended its epoch.
+            best: ``metric`` (its name, such as ``val_accuracy``), ``mode`` (``min`` or ``max``), ``value``, ``epoch``
+                (1-based) and ``file`` (the name under which the model is kept).
+        """
+        self._best = TrainingReport(ReportKind.BEST_KEPT, {"step": step.training_steps_after, **best})
+        self._link.send(self._best)
 
     def lead(self) -> None:
         """Begin to send, as the new first engine. The previous first engine may have died before it had sent a bundle,
@@ -234,7 +239,7 @@ class Telemetry:
         self._items = [item for _, item in self._kept]
         self._began = self._reported = self._clock()
         self._send_items(self._began)
-        for report in self._of_epoch:
+        for report in (*self._of_epoch, *([self._best] if self._best is not None else [])):
             self._link.send(report)
 
     def flush(self) -> None:
