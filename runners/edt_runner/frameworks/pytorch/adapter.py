@@ -390,7 +390,8 @@ class TorchAdapter(FlatAdapter):
         return all(is_finite(parameter.detach()) for parameter in self._parameters)
 
     def save_for_user(self, folder: Path, name: str) -> None:
-        model = {key: value.detach().cpu() for key, value in self.model.state_dict().items()}
+        state = self.model.state_dict().items()  # a module's extra state may be anything
+        model = {key: value.detach().cpu() if isinstance(value, Tensor) else value for key, value in state}
         for path, content in (
             (folder / f"{name}.pth", model),
             (folder / f"{name}_optimizer_state.pth", self.optimizers.state_dict()),
