@@ -44,7 +44,8 @@ class Assignment:
     def split_over(self, computing: tuple[str, ...], members: tuple[str, ...], offset: int) -> None:
         """Split the coming step over the engines ``computing`` only, which are some of ``members`` (in rank order)."""
         parts = iter(even_split(self.step_at(offset, len(computing)).micro_batches, len(computing)))
-        self._split = tuple(next(parts) if member in computing else () for member in members)
+        computes = set(computing)
+        self._split = tuple(next(parts) if member in computes else () for member in members)
 
     def coming(self, offset: int, engines: int) -> Split:
         """Return the split of the coming step, which is the step at ``offset``."""
