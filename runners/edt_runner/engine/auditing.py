@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from edt_runner import context
 from edt_runner.callbacks.records import bytes_of
 from edt_runner.comm.process_groups import GlooGroup
@@ -19,7 +17,7 @@ from edt_runner.engine import notes
 from edt_runner.engine.audit import Audit, judge, told
 from edt_runner.engine.faults import Faults, flip
 from edt_runner.engine.link import EngineLink, Membership
-from edt_runner.frameworks.flat import checksum
+from edt_runner.frameworks.flat import checksum, new_vector
 from edt_runner.frameworks.trainable import EngineAdapter
 from edt_runner.protocol.messages import GuaranteeEnded, Note
 from edt_runner.schedule import Step, StepKind
@@ -161,9 +159,9 @@ class Auditing:
         context.page.write(ActivityKind.COMPUTING, offset, index)
         return checksum_of(self._local(step, offset, index, batch, len(indices)))
 
-    def _local(self, step: Step, offset: int, index: int, batch: Any, count: int) -> torch.Tensor:
+    def _local(self, step: Step, offset: int, index: int, batch: Any, count: int) -> Any:
         """Compute a micro-batch. Returns its local, of shape (length,)."""
-        local = torch.empty(self._adapter.size(step.kind), dtype=self._adapter.dtype)
+        local = new_vector(self._adapter.size(step.kind), self._adapter.dtype)
         self._stream(step, offset, index, batch, count, Sink(local, adds=False))
         if self._faults.flips(step.training_steps_before):
             flip(local)
@@ -175,6 +173,6 @@ class Auditing:
         self._adapter.stream(batch, count, schedule.sample_count(step), seed, sink)
 
 
-def checksum_of(local: torch.Tensor) -> int:
-    """Return a checksum of 63 bits of all bytes of a local."""
+def checksum_of(local: Any) -> int:
+    """Return a checksum of 63 bits of all bytes of a local, a torch tensor."""
     return int(checksum(bytes_of(local)), 16) >> 1

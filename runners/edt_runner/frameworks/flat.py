@@ -100,6 +100,11 @@ def flat_dtype(types: Iterable[str]) -> torch.dtype:
     return torch.float64 if "float64" in types else torch.float32
 
 
+def new_vector(length: int, dtype: torch.dtype) -> Tensor:
+    """A flat vector of shape (length,) in host memory. Its contents are undefined."""
+    return torch.empty(length, dtype=dtype)
+
+
 def type_name(dtype: torch.dtype) -> str:
     """The name of a dtype: ``float32`` for ``torch.float32``."""
     return str(dtype).removeprefix("torch.")
