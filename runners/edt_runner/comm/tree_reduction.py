@@ -165,6 +165,8 @@ class Memory:
     def __init__(self, length: int, dtype: torch.dtype) -> None:
         self.length, self._dtype = length, dtype
         self._free: list[torch.Tensor] = []
+        self._used = self._most = 0
+        """How many buffers are in use, and the most that were at once since ``begin``."""
         self._arriving: dict[tuple[int, int], torch.Tensor] = {}
         self._published: torch.Tensor | None = None
         self._results: list[torch.Tensor | None] = [None, None]
@@ -172,10 +174,13 @@ class Memory:
 
     def take(self) -> torch.Tensor:
         """Return a buffer of shape (length,). Its contents are undefined."""
+        self._used += 1
+        self._most = max(self._most, self._used)
         return self._free.pop() if self._free else torch.empty(self.length, dtype=self._dtype)
 
     def give_back(self, *buffers: torch.Tensor) -> None:
-        """Return buffers from ``take`` that are not used any more."""
+        """Return buffers from ``take``, of this memory or another, that are not used any more."""
+        self._used = max(0, self._used - len(buffers))
         self._free.extend(buffers)
 
     def publish(self, buffer: torch.Tensor) -> torch.Tensor:
@@ -184,10 +189,13 @@ class Memory:
         return buffer
 
     def begin(self) -> None:
-        """A step begins: nobody needs the published result of the step before."""
+        """A step begins: nobody needs the published result of the step before. What that step did not use is freed,
+        because a split over more engines needs less."""
         if self._published is not None:
-            self._free.append(self._published)
+            self.give_back(self._published)
             self._published = None
+        del self._free[self._most :]
+        self._most = self._used
 
     def result(self, extra: int = 0, *, again: bool) -> torch.Tensor:
         """Return a tensor of shape (length + ``extra``,) for the sum over all engines.
