@@ -145,6 +145,7 @@ def ours(chosen: argparse.Namespace, turn: Turn) -> None:
         checkpoint_freq=0,
         reduction=chosen.who,
         recovery_interval=chosen.recovery,
+        audit_interval=chosen.audit,
     )
 
 
@@ -231,6 +232,7 @@ def main() -> None:
     parser.add_argument(
         "--recovery", type=float, default=NEVER, help="seconds between two recovery checkpoints of ours"
     )
+    parser.add_argument("--audit", type=int, help="steps between two audits of ours; by default once a minute")
     chosen = parser.parse_args()
     turn = Turn(chosen.turn)
     if chosen.who not in PEERS:
