@@ -23,7 +23,7 @@ _WHAT = {
     _CHECKPOINT: "checkpoint",
     "attempt": "attempt ended",
     "capped": "held back",
-    "corrupted": "computed wrong",
+    "corrupted": "wrong bits",
     "engines-known": "engines known",
     "guarantee-ended": "no longer exact",
     "head-node": "head node",

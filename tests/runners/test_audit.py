@@ -153,6 +153,14 @@ def test_one_engine_alone_is_not_audited() -> None:
     assert audit.asks(schedule.at(4), 2) and not audit.asks(schedule.at(4), 1)
 
 
+def test_a_training_that_goes_back_to_a_checkpoint_is_audited_soon() -> None:
+    audit, schedule = auditing(30, Watch())
+    audit.hear([notes.notes(0, [0.0] * len(PHASES), audit_next=True)])
+    audit.begin(schedule.at(60), 60, SPLIT)
+    audit.passed()
+    assert [offset for offset in range(100) if audit.asks(schedule.at(offset), 2)] == [*range(59), *range(89, 100)]
+
+
 def test_an_audit_that_was_broken_off_is_asked_for_again() -> None:
     audit, schedule = auditing(30, Watch())
     audit.hear([notes.notes(0, [0.0] * len(PHASES), audit_next=True)])

@@ -127,7 +127,7 @@ class Audit:
             return False
         if interval is None:
             return self._clock() - since >= _SECONDS
-        return step.training_steps_after - steps >= interval
+        return not 0 <= step.training_steps_after - steps < interval  # below 0 after a return to a checkpoint
 
     def hear(self, table: Sequence[Sequence[int]]) -> None:
         """Learn from the notes of a committed step whether the next training step is audited."""
