@@ -187,13 +187,16 @@ def test_what_the_audits_have_cost_is_the_time_beyond_that_of_usual_steps() -> N
     watch = Watch()
     audit, schedule = auditing(1, watch)
     assert audit.cost() == ""
+    audit.begin(schedule.at(0), 0, SPLIT)
+    audit.passed()  # in another membership
+    audit.cancel()
     for offset, seconds in ((0, 1.0), (1, 1.0), (2, 1.5)):
         audit.hear([notes.notes(0, [0.0] * len(PHASES), audit_next=offset == 2)])
         audit.begin(schedule.at(offset), offset, SPLIT)
         watch.seconds += seconds
         audit.passed()
     assert "1 micro-batch was computed by a second engine" in audit.cost()
-    assert "took 0.5 s, 14 % of the time" in audit.cost()
+    assert "took 500 ms each, 14 % of the time" in audit.cost()
 
 
 # ── faults on purpose ─────────────────────────────────────────────────────────────────────────────────────────

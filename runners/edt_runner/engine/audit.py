@@ -113,7 +113,10 @@ class Audit:
         """When the newest audit began, and how many training steps were committed then. The other is that of the audit
         before, which counts if the newest is cancelled."""
         self._usual: deque[float] = deque(maxlen=_USUAL_STEPS)
-        self._audits, self._seconds = 0, 0.0
+        """Seconds of the newest steps without an audit in this membership."""
+        self._audits = 0
+        self._longer: deque[float] = deque(maxlen=_USUAL_STEPS)
+        """By how many seconds the newest steps with an audit were longer."""
 
     def asks(self, step: Step, engines: int) -> bool:
         """Return whether the first engine asks for an audit of the next training step.
@@ -149,6 +152,7 @@ class Audit:
             self._newest = self._newest_before
         self.choice = self.verdict = None
         self._asked = self._over = False
+        self._usual.clear()
 
     def repeat(self, verdict: Verdict) -> None:
         """Let the next try of the same step be audited, too, because of ``verdict``."""
@@ -160,9 +164,10 @@ class Audit:
         seconds = self._clock() - self._began
         if self.choice is None:
             self._usual.append(seconds)
-        elif self._usual:
+        else:
             self._audits += 1
-            self._seconds += max(0.0, seconds - median(self._usual))
+            if self._usual:
+                self._longer.append(max(0.0, seconds - median(self._usual)))
         self.choice = self.verdict = None
         self._over = self._over or over
 
@@ -170,12 +175,13 @@ class Audit:
         """Return a sentence about the audits of this training and what they have cost; empty: there were none."""
         if not self._audits:
             return ""
-        passed = max(1e-9, self._clock() - self._made)
         what = "1 micro-batch was" if self._audits == 1 else f"{self._audits} micro-batches were"
-        return (
-            f"{what} computed by a second engine, too, to find wrong bits (audit_interval). That took "
-            f"{self._seconds:.2g} s, {100 * self._seconds / passed:.2g} % of the time."
-        )
+        sentence = f"{what} computed by a second engine, too, to find wrong bits (audit_interval)."
+        if not self._longer:  # there was no step without an audit
+            return sentence
+        each = median(self._longer)
+        share = each * self._audits / max(1e-9, self._clock() - self._made)
+        return f"{sentence} That took {1e3 * each:.3g} ms each, {100 * share:.2g} % of the time."
 
 
 def told(verdict: Verdict, what: str, members: Sequence[str]) -> str:
