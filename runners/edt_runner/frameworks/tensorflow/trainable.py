@@ -99,6 +99,9 @@ class KerasTrainable:
     def epoch_callbacks(self, options: StepOptions) -> Sequence[UserCallback]:
         return schedules.epoch_callbacks(options.lr_scheduler)
 
+    def exporter(self, adapter: TensorFlowAdapter) -> None:
+        """None: Keras can only write the living model."""
+
     def finish(self) -> None:
         self.keras.finish(self.model)
 
