@@ -12,7 +12,7 @@ from edt_contract.reports import ReportKind
 from edt_runner.engine.audit import choose
 from edt_runner.splits import even_split
 from support.crashes import crashed, crashing
-from support.training import Elastic, on_both_frameworks
+from support.training import Elastic, with_pytorch_first
 
 Attempt = Callable[..., Elastic]
 CONV: tuple[object, ...] = ("conv", "--samples", 120)
@@ -33,7 +33,7 @@ def audited(
         return end, found, ended, (training.log_dir / "driver.err").read_text()
 
 
-@on_both_frameworks
+@with_pytorch_first
 def test_a_flipped_bit_is_found_and_its_engine_named_and_the_bits_are_the_undisturbed_ones(
     attempt: Attempt, undisturbed: Callable[..., str]
 ) -> None:
