@@ -93,12 +93,12 @@ def test_a_gradient_that_is_given_away_is_the_one_that_stays(network: Callable[[
 
 
 def test_a_trial_finds_out_which_gradients_come_in_several_parts() -> None:
-    """They are all there only after the pass, and then given away together."""
+    """They are all there only after the pass, and then given away."""
     adapter = adapter_of(Reentrant)
     adapter.warm_up(batch())
-    whole, summed, parts = vectors_of(adapter)
+    assert not adapter._gradients.streams
+    whole, summed, _ = vectors_of(adapter)
     assert torch.equal(summed, torch.ones(len(whole)) + whole)
-    assert parts == [(0, adapter.gradient_size), (adapter.gradient_size, len(whole))]
 
 
 def test_a_gradient_that_comes_in_parts_after_all_costs_the_try_of_a_step() -> None:
@@ -118,3 +118,34 @@ def test_a_reduced_gradient_becomes_the_parameters_without_a_copy() -> None:
     first = next(adapter.model.parameters())
     assert first.grad is not None
     assert first.grad.data_ptr() == reduced.data_ptr()
+
+
+def test_vectors_that_are_dropped_are_freed() -> None:
+    """A clipped gradient is a new vector in each step."""
+    adapter = adapter_of(Plain)
+    adapter.warm_up(batch())
+    for _ in range(5):
+        adapter._gradients.set(torch.zeros(adapter.gradient_size) / 2, [1.0] * 8)
+        adapter._gradients.clear()
+    assert len(adapter._gradients._views) == 0
+
+
+class Keeping(torch.optim.Optimizer):
+    """Remembers the last gradient itself, as one's own optimizer may where ``zero_grad`` sets None."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter]["last"] = parameter.grad
+
+
+def test_a_gradient_that_an_optimizer_keeps_stays_what_it_was() -> None:
+    model = nn.Linear(3, CLASSES)
+    adapter = TorchAdapter(model, Keeping(model.parameters()), nn.functional.cross_entropy, {}, torch.device("cpu"))
+    reduced = torch.ones(adapter.size(StepKind.TRAIN))
+    adapter.apply(reduced)
+    reduced.fill_(2.0)  # the next step's
+    assert torch.equal(adapter.optimizers.members[0].state[model.weight]["last"], torch.ones(CLASSES, 3))

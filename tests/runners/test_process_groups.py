@@ -174,3 +174,20 @@ def alone() -> Iterator[list[GlooGroup]]:
     plane = GlooPlane("127.0.0.1", torch.float32, "lo")
     yield [plane.solo()]
     plane.close()
+
+
+def test_the_smallest_numbers_are_rounded_alike_in_every_split() -> None:
+    """A quarter of them is no float; a product that is fused with its addition would not be rounded."""
+    smallest = 2.0**-149
+
+    def sum_of(parts: tuple[tuple[int, ...], ...]) -> list[float]:
+        with groups(2) as found, ThreadPoolExecutor(2) as pool:
+
+            def step(group: GlooGroup) -> torch.Tensor:
+                reduction = group.begin(plan_of(2, parts), ONE, exact=True)
+                reduction.sum_own(lambda index, sink: sink.put(0, torch.full((4,), (4 - 2 * index) * smallest), 0.25))
+                return reduction.finish(lambda: [0])[0].clone()
+
+            return [float(each[0]) for each in pool.map(step, found)]
+
+    assert sum_of(((0,), (1,))) == sum_of(((0, 1), ()))

@@ -163,7 +163,8 @@ _END_SECONDS = 2.0
 
 
 class Watchdog:
-    """Waits for the operations of one group, on a thread of its own. Only one thread calls its methods.
+    """Waits for the operations of one group, and works with what they bring, on a thread of its own. Only one thread
+    calls its methods, save ``close``.
 
     Args:
         shut: an event that is set when the group's connections have been shut.
@@ -175,6 +176,8 @@ class Watchdog:
         self._shut, self._group = shut, group
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._last: Job | None = None
+        """The newest job, which may never have been finished."""
         self.is_closed = False
         """Whether ``close`` was called."""
         self.stuck = False
@@ -216,7 +219,7 @@ class Watchdog:
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="edt-watchdog", daemon=True)
             self._thread.start()
-        job = Job(work, abandon)
+        job = self._last = Job(work, abandon)
         self._jobs.put(job)
         return job
 
@@ -248,11 +251,15 @@ class Watchdog:
             self.stuck = self._thread.is_alive()
         if not self.stuck:
             self._group = None
+        elif self._last is not None:
+            self._last.abandon()
 
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
             try:
                 job.work(_wait)
+            except (RuntimeError, PeerLost) as error:
+                job.error = error.with_traceback(None)  # its frames would keep the operation
             except Exception as error:
                 job.error = error
             job.done.release()

@@ -119,8 +119,12 @@ class Exchange:
         raise NotImplementedError
 
     def abandon(self) -> None:
-        """Drop all operations, and all tensors that only they use. ``run`` is stuck in one of them."""
+        """Drop all operations and all memory but what the one uses in which ``run`` is stuck. When that one is over,
+        ``run`` ends with an error."""
         raise NotImplementedError
+
+    def _forget_sums(self) -> None:
+        del self._sums
 
     def _until(self, happened: Callable[[], bool]) -> None:
         with self._told:
@@ -200,6 +204,7 @@ class TreeExchange(Exchange):
         for held in (self._received, self._gathered, self._sent, self._totals):
             held.clear()
         self._result = None
+        self._forget_sums()
 
     def _receive(self, number: int, spans: Sequence[Span]) -> dict[Span, tuple[torch.Tensor, Any]]:
         low, high = shard_of(self._buckets[number], self._rank, self._size)
@@ -218,7 +223,8 @@ class TreeExchange(Exchange):
         Once every other rank has sent a sum of this step, it has applied the step before. So the memory of that step's
         result can be used again, unless there is a rank that sends no sums.
         """
-        again = all(self._plan.spans)
+        low, high = shard_of(self._buckets[0], self._rank, self._size)
+        again = low < high and all(self._plan.spans)  # a rank without a shard has waited for nobody
         self.overwrites = again
         result = self._result = self._sums.memory.result(again=again)
         works = self._gathered
@@ -301,3 +307,4 @@ class FastExchange(Exchange):
 
     def abandon(self) -> None:
         self._works.clear()
+        self._forget_sums()

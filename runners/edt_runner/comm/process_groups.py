@@ -2,7 +2,7 @@
 
 Several process groups can exist at the same time: the old group trains while the next one is built. torch's global
 default group is never used. Reduction buffers are in host memory, and gloo sends them. With ``reduction="exact"`` the
-order of every addition is the order of ``schedule``, on any device. With ``reduction="fast"`` it is gloo's. An
+order of every addition is the order of ``splits``, on any device. With ``reduction="fast"`` it is gloo's. An
 implementation over NCCL would be a second plane and a second group in this package; ``engine.main`` and ``driver``
 choose the plane.
 """
@@ -235,21 +235,32 @@ class GlooGroup:
         Raises:
             PeerLost: the group is closed, or its connections have been shut.
         """
-        group, length = self._group and self._wire, max(end for _, end in buckets)
+        wire, length = self._open_wire(), max(end for _, end in buckets)
         memory = self._memories.setdefault(length, Memory(length, self._dtype))
         memory.begin()
-        total = None if exact else memory.result(self.size * notes, again=group is None)
+        total = None if exact else memory.result(self.size * notes, again=wire is None)
         sums = PartialSums(memory, total, previous)
-        if group is None:
+        if wire is None:
             return Reduction(plan, sums, self.rank, None, self._watchdog)
         shared = (sums, buckets, self.rank, self.size, notes, self._watchdog.is_shut)
-        exchange = TreeExchange(group, plan, *shared) if exact else FastExchange(self._all_reduce, *shared)
+        exchange = TreeExchange(wire, plan, *shared) if exact else FastExchange(self._all_reduce, *shared)
         return Reduction(plan, sums, self.rank, exchange, self._watchdog)
+
+    def _open_wire(self) -> Any:
+        """What reductions go over; None: this process is alone.
+
+        Raises:
+            PeerLost: the group is closed.
+        """
+        with self._changing:
+            if self._closed:
+                raise PeerLost("the group is closed")
+            return self._wire
 
     def _all_reduce(self, tensor: torch.Tensor) -> Any:
         options = c10d.AllreduceOptions()
         options.timeout = OPERATION_TIMEOUT
-        return self._wire.allreduce([tensor], options)
+        return self._open_wire().allreduce([tensor], options)
 
     def inherit(self, old: GlooGroup) -> None:
         """Take over the memory of the group in which this process worked before. All of its operations are done."""
@@ -342,6 +353,7 @@ class GlooGroup:
             # this thread releases them, not the thread that waits in one of them
             group, self._open_group = (self._open_group, self._wire, self._faster), None
             self._wire = self._faster = None
+            self._memories = {}
         self._watchdog.close()
         self._state_watchdog.close()
         del group

@@ -63,8 +63,9 @@ class Reduction:
                 as possible.
 
         Returns:
-            The sum, of shape (length,), which stays valid until the next reduction of this length ``overwrites`` it;
-            and the notes of all ranks, in rank order. This uses the sums up.
+            The sum, of shape (length,), and the notes of all ranks, in rank order. This uses the sums up. The sum stays
+            valid until the next reduction of this length begins, and where there are other ranks until that one
+            ``overwrites`` it.
 
         Raises:
             PeerLost: a connection broke or was shut. The sums of an exact reduction are still complete.

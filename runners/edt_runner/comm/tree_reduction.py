@@ -21,10 +21,10 @@ _CHUNK = 1 << 17
 """How many numbers are scaled and added at a time, so that they stay in a core's cache in between."""
 
 
-def is_power_of_two(factor: float) -> bool:
+def is_exact(factor: float) -> bool:
     """Whether a product with ``factor`` is never rounded. Then it can be made and added in one pass, with or without a
-    fused multiply-add of the processor."""
-    return math.frexp(factor)[0] == 0.5
+    fused multiply-add of the processor. A factor below 1 rounds numbers near the smallest float."""
+    return factor >= 1.0 and math.frexp(factor)[0] == 0.5
 
 
 class Sink:
@@ -77,7 +77,7 @@ class Sink:
         clock.enter(before)
 
     def put_all(self, places: list[torch.Tensor], values: list[torch.Tensor], factor: float) -> None:
-        """Take many tensors at once. ``put_range`` must follow.
+        """Take many small tensors at once. ``put_range`` must follow. Their products may be in memory together.
 
         Args:
             places: views of ``target``, of the shapes of ``values``.
@@ -90,7 +90,7 @@ class Sink:
             torch._foreach_copy_(places, values)
             if factor != 1.0:
                 torch._foreach_mul_(places, factor)
-        elif is_power_of_two(factor):
+        elif is_exact(factor):
             torch._foreach_add_(places, values, alpha=factor)
         else:
             torch._foreach_add_(places, torch._foreach_mul(values, factor))
@@ -121,7 +121,7 @@ class Sink:
             self._done(0, len(vector))
 
     def _add(self, start: int, place: torch.Tensor, values: torch.Tensor, factor: float) -> None:
-        exact = is_power_of_two(factor)
+        exact = is_exact(factor)
         if exact and not self._folds:
             place.view(values.shape).add_(values, alpha=factor)
             return
@@ -211,8 +211,8 @@ class Memory:
         found = self._results[0]
         if found is None or len(found) != self.length + extra:
             found = self._results[0] = torch.empty(self.length + extra, dtype=self._dtype)
-            self._wholes = [(of, whole) for of, whole in self._wholes if any(of is each for each in self._results)]
             self._wholes.append((found, found[: self.length]))
+        self._wholes = [(of, whole) for of, whole in self._wholes if any(of is each for each in self._results)]
         return found
 
     def without_extra(self, result: torch.Tensor) -> torch.Tensor:

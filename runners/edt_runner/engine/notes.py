@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from edt_runner.comm.exchange import MOST_NOTE
 from edt_runner.step_times import PHASES, Phase
 
-_MICROSECONDS = 1e6
+_TICK_MICROSECONDS = 16
+"""Times are told in whole ticks of this length, so that a phase of four minutes fits."""
 _PART_BITS = 21
 _PART = (1 << _PART_BITS) - 1
 
@@ -31,7 +32,7 @@ class Column(enum.IntEnum):
 
 FIRST_PHASE = len(Column)
 WIDTH = FIRST_PHASE + len(PHASES)
-"""Number of columns. The last are the microseconds that the engine has spent in each of ``PHASES`` since its last
+"""Number of columns. The last are the ticks that the engine has spent in each of ``PHASES`` since its last
 notes: in the step that is reduced now and, for what follows a reduction, in the step before."""
 
 _BUSY = [FIRST_PHASE + PHASES.index(each) for each in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD, Phase.COPIES)]
@@ -56,7 +57,7 @@ def notes(
     """
     has, whole = checksum is not None, checksum or 0
     flags = [faster, audit_next, has, *(whole >> shift & _PART for shift in (2 * _PART_BITS, _PART_BITS, 0))]
-    return [generation, *map(int, flags), *(min(MOST_NOTE, round(each * _MICROSECONDS)) for each in seconds)]
+    return [generation, *map(int, flags), *(min(MOST_NOTE, round(each * 1e6 / _TICK_MICROSECONDS)) for each in seconds)]
 
 
 def unanimous(table: Sequence[Sequence[int]], column: Column = Column.GENERATION) -> int:
@@ -71,7 +72,7 @@ def unanimous(table: Sequence[Sequence[int]], column: Column = Column.GENERATION
 
 def busy(table: Sequence[Sequence[int]]) -> list[int]:
     """Return for each engine the microseconds that it has spent on its micro-batches."""
-    return [sum(row[column] for column in _BUSY) for row in table]
+    return [sum(row[column] for column in _BUSY) * _TICK_MICROSECONDS for row in table]
 
 
 def checksums(table: Sequence[Sequence[int]]) -> dict[int, int]:
@@ -86,4 +87,4 @@ def checksums(table: Sequence[Sequence[int]]) -> dict[int, int]:
 
 def phases(table: Sequence[Sequence[int]]) -> list[Sequence[int]]:
     """Return for each engine the microseconds that it has spent in each of ``PHASES``."""
-    return [row[FIRST_PHASE:] for row in table]
+    return [[ticks * _TICK_MICROSECONDS for ticks in row[FIRST_PHASE:]] for row in table]

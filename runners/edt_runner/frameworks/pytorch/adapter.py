@@ -283,6 +283,7 @@ class TorchAdapter(FlatAdapter):
         if odd is not None:
             self.end_guarantee(odd, "an integer buffer that micro-batches move differently")
         self.optimizers.step()
+        self.optimizers.keep_own(gradients)
         self.precision.stepped()
         for scheduler in self._schedulers:
             scheduler.step()

@@ -7,6 +7,7 @@ gradient as soon as it is complete. That needs no memory for all gradients at on
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -39,12 +40,11 @@ class Gradients:
         """Whether gradients are given away while the backward pass runs."""
         self._views: Any = WeakTensorKeyDictionary()
         """For each flat vector, its parts in the parameters' shapes. Making them takes longer than using them."""
-        self._taken = [False] * len(self._parameters)
         self._take: Callable[[int], None] | None = None
         if self.streams:
             for index, parameter in enumerate(self._parameters):
                 own: Any = parameter  # torch's method has no types
-                own.register_post_accumulate_grad_hook(self._hook(index))
+                own.register_post_accumulate_grad_hook(_hook(weakref.ref(self), index))
 
     def clear(self) -> None:
         """Forget all gradients."""
@@ -59,12 +59,13 @@ class Gradients:
         """
         found: list[Tensor] | None = self._views.get(vector)
         if found is None:
-            parts = torch.split(vector[: sum(self.sizes)], self.sizes)
+            parts = torch.split(vector.detach()[: sum(self.sizes)], self.sizes)  # those of itself would keep it alive
             found = [part.view(parameter.shape) for part, parameter in zip(parts, self._parameters, strict=True)]
             self._views[vector] = found
         return found
 
     # ── into a vector ─────────────────────────────────────────────────────────────────────────────────────────
+    @torch.no_grad()  # a gradient may have a graph of its own
     def write(self, vector: Tensor, present: Tensor, factor: float) -> None:
         """Write all gradients x ``factor`` to a flat vector.
 
@@ -90,28 +91,41 @@ class Gradients:
                 torch._foreach_mul_(places, factor)
         present.copy_(torch.tensor([gradient is not None for gradient in gradients]))
 
+    @torch.no_grad()
     def put(self, sink: Sink, factor: float) -> list[bool]:
         """Give all gradients x ``factor`` to a sink, after the backward pass.
 
         Returns:
             For each parameter, whether it has a gradient.
         """
+        gradients = [parameter.grad for parameter in self._parameters]
+        if sum(self.sizes) * self._dtype.itemsize > SINGLE_BYTES:
+            for index in reversed(range(len(gradients))):
+                self._put_one(sink, index, factor)
+        else:
+            with clock.within(Phase.COPIES):
+                self._put_all(sink, gradients, factor)
+        return [gradient is not None for gradient in gradients]
+
+    def _put_one(self, sink: Sink, index: int, factor: float) -> None:
+        gradient = self._parameters[index].grad
+        if gradient is None:
+            sink.put_zeros(*self._bounds[index])
+        else:
+            sink.put(self._bounds[index][0], gradient, factor)
+
+    def _put_all(self, sink: Sink, gradients: Sequence[Tensor | None], factor: float) -> None:
         places: list[Tensor] = []
         plain: list[Tensor] = []
-        with clock.within(Phase.COPIES):
-            for parameter, place in zip(self._parameters, self.views(sink.target), strict=True):
-                gradient = parameter.grad
-                if gradient is None:  # not nothing: -0.0 + 0.0 is 0.0
-                    place.add_(0.0) if sink.adds else place.zero_()
-                    continue
-                if gradient.is_sparse or gradient.dtype is not place.dtype or gradient.device != place.device:
-                    gradient = gradient.to_dense() if gradient.is_sparse else gradient
-                    gradient = gradient.to(place.device, place.dtype)
-                places.append(place)
-                plain.append(gradient)
-            sink.put_all(places, plain, factor)
-            sink.put_range(0, sum(self.sizes))
-        return [parameter.grad is not None for parameter in self._parameters]
+        for gradient, place in zip(gradients, self.views(sink.target), strict=True):
+            if gradient is None:  # not nothing: -0.0 + 0.0 is 0.0
+                place.add_(0.0) if sink.adds else place.zero_()
+                continue
+            found = gradient.to_dense() if gradient.is_sparse else gradient
+            places.append(place)
+            plain.append(found.to(place.device, place.dtype))
+        sink.put_all(places, plain, factor)
+        sink.put_range(0, sum(self.sizes))
 
     @contextmanager
     def streaming(self, sink: Sink, factor: float) -> Iterator[list[bool]]:
@@ -132,7 +146,8 @@ class Gradients:
                 twice.append(index)
             elif gradient is not None:
                 present[index] = True
-                sink.put(self._bounds[index][0], gradient, factor)
+                with torch.no_grad():  # a gradient may have a graph of its own
+                    self._put_one(sink, index, factor)
                 self._parameters[index].grad = None
 
         self._take = take
@@ -169,12 +184,10 @@ class Gradients:
         if max(seen, default=0) > 1:
             self.streams = False
 
-    def _hook(self, index: int) -> Callable[[Tensor], None]:
-        def hook(_: Tensor) -> None:
-            if self._take is not None:
-                self._take(index)
-
-        return hook
+    def take(self, index: int) -> None:
+        """A backward pass has completed the gradient of parameter ``index``."""
+        if self._take is not None:
+            self._take(index)
 
     # ── back into the model ───────────────────────────────────────────────────────────────────────────────────
     def set(self, gradients: Tensor, present: Sequence[float]) -> None:
@@ -191,3 +204,14 @@ class Gradients:
                 parameter.grad = view
             else:
                 parameter.grad = view.to(parameter.device, parameter.dtype)
+
+
+def _hook(gradients: weakref.ref[Gradients], index: int) -> Callable[[Tensor], None]:
+    """A hook for a parameter, which may outlive the training."""
+
+    def hook(_: Tensor) -> None:
+        found = gradients()
+        if found is not None:
+            found.take(index)
+
+    return hook

@@ -55,6 +55,18 @@ class OptimizerSet:
         for optimizer in self.members:
             optimizer.step()
 
+    def keep_own(self, lent: Tensor) -> None:
+        """Copy what optimizers have kept of the memory of ``lent``, which will be used again. torch's own keep
+        nothing of it."""
+        memory = lent.untyped_storage().data_ptr()
+        for optimizer in self.members:
+            if type(optimizer).__module__.startswith("torch.optim"):
+                continue
+            for state in optimizer.state.values():
+                for key, value in state.items():
+                    if isinstance(value, Tensor) and value.untyped_storage().data_ptr() == memory:
+                        state[key] = value.clone()
+
     @contextlib.contextmanager
     def rescaled(self, scaling: Scaling) -> Iterator[Sequence[float]]:
         """A context in which all optimizers have scaled hyperparameters; yields their learning rates by group."""
