@@ -36,6 +36,8 @@ class Sink:
         folds: pairs (into, from) of further tensors of that shape. When numbers have reached ``target``, they are added
             from there to the first ``into``, and so on: each pair's ``from`` is the one before's ``into``.
         ready: is called with (start, end) when these numbers have reached their last place.
+        fuses: whether a product may be added without being rounded first, in one pass over memory. Sums of the same
+            numbers then differ from one split to another.
         scratch: gives memory of shape (length,) that is free until the micro-batch is done; None: new memory.
     """
 
@@ -47,8 +49,9 @@ class Sink:
         folds: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
         ready: Callable[[int, int], None] | None = None,
         scratch: Callable[[], torch.Tensor] | None = None,
+        fuses: bool = False,
     ) -> None:
-        self.target, self.adds, self._folds = target, adds, folds
+        self.target, self.adds, self._folds, self._fuses = target, adds, folds, fuses
         self._ready, self._scratch = ready, scratch or (lambda: torch.empty_like(target))
         self.missing = len(target)
         """How many numbers have not been put yet."""
@@ -59,7 +62,8 @@ class Sink:
         Args:
             start: position of the first number.
             values: any tensor. It is not changed: others may need it, and it may be a constant of a graph.
-            factor: is multiplied first, in the vector's own type. The product is rounded before it is added.
+            factor: is multiplied first, in the vector's own type. The product is rounded before it is added, unless the
+                sink ``fuses``.
         """
         before, end = clock.enter(Phase.COPIES), start + values.numel()
         place = self.target[start:end]
@@ -90,7 +94,7 @@ class Sink:
             torch._foreach_copy_(places, values)
             if factor != 1.0:
                 torch._foreach_mul_(places, factor)
-        elif is_exact(factor):
+        elif self._fuses or is_exact(factor):
             torch._foreach_add_(places, values, alpha=factor)
         else:
             torch._foreach_add_(places, torch._foreach_mul(values, factor))
@@ -121,7 +125,7 @@ class Sink:
             self._done(0, len(vector))
 
     def _add(self, start: int, place: torch.Tensor, values: torch.Tensor, factor: float) -> None:
-        exact = is_exact(factor)
+        exact = self._fuses or is_exact(factor)
         if exact and not self._folds:
             place.view(values.shape).add_(values, alpha=factor)
             return
@@ -349,6 +353,7 @@ class PartialSums:
         adds: bool,
         folds: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
         ready: Callable[[int, int], None] | None,
+        fuses: bool = False,
     ) -> None:
         taken: list[torch.Tensor] = []
 
@@ -356,7 +361,7 @@ class PartialSums:
             taken.append(self.memory.take())
             return taken[-1]
 
-        sink = Sink(target, adds=adds, folds=folds, ready=ready, scratch=scratch)
+        sink = Sink(target, adds=adds, folds=folds, ready=ready, scratch=scratch, fuses=fuses)
         fill(index, sink)
         self.memory.give_back(*taken)
         if sink.missing:
