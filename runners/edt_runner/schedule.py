@@ -18,7 +18,7 @@ import enum
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -203,6 +203,9 @@ class Schedule:
             int64 array of shape (samples,), which may be empty. For a training step, the indices are into the training
             set, in the epoch's order. For an evaluation step, they are into the test set, in its own order.
         """
+        return _samples(self, seed, step, micro_batch)
+
+    def _samples_of(self, seed: int, step: Step, micro_batch: int) -> npt.NDArray[np.int64]:
         if step.kind is StepKind.VALIDATE:
             first = (step.index * self.micro_batches + micro_batch) * self.batch_size
             return np.arange(first, max(first, min(first + self.batch_size, self.test_samples)))
@@ -277,3 +280,11 @@ class Widths:
     def most(self) -> int | None:
         """The largest width; None: the width is the number of engines."""
         return max((width for _, width in self.changes), default=None)
+
+
+@lru_cache(maxsize=256)
+def _samples(schedule: Schedule, seed: int, step: Step, micro_batch: int) -> npt.NDArray[np.int64]:
+    """``Schedule.samples``, remembered, because the loader and the step both ask."""
+    found = schedule._samples_of(seed, step, micro_batch)
+    found.flags.writeable = False
+    return found

@@ -12,8 +12,8 @@ from edt_contract.reports import ReportKind
 from support.crashes import crashed, crashing, gone
 from support.training import Elastic
 
-LARGE = ("conv", "--classes", 14000)
-"""A last layer of 5 MB: three buckets. Two epochs of fifteen steps of four micro-batches."""
+LARGE = ("conv", "--classes", 24000)
+"""A last layer of 9 MB: three buckets. Two epochs of fifteen steps of four micro-batches."""
 
 
 def test_engines_die_with_buckets_on_their_way(

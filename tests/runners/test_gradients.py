@@ -15,8 +15,8 @@ from edt_runner.errors import PeerLost
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
 from edt_runner.schedule import StepKind
 
-WIDTH, CLASSES = 1100, 7
-"""A layer of 1100 x 1100 float32 is larger than the model that is reduced in one piece."""
+WIDTH, CLASSES = 1500, 7
+"""A layer of 1500 x 1500 float32 is larger than the model that is reduced in one piece."""
 
 
 class Plain(nn.Module):

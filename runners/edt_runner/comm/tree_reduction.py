@@ -17,6 +17,8 @@ import torch
 from edt_runner.splits import Span, children
 from edt_runner.step_times import Phase, clock
 
+_SMALL = 1 << 14
+"""Tensors of fewer numbers are added with one call for all of them."""
 _CHUNK = 1 << 17
 """How many numbers are scaled and added at a time, so that they stay in a core's cache in between."""
 
@@ -97,7 +99,14 @@ class Sink:
         elif self._fuses or is_exact(factor):
             torch._foreach_add_(places, values, alpha=factor)
         else:
-            torch._foreach_add_(places, torch._foreach_mul(values, factor))
+            pairs = list(zip(places, values, strict=True))
+            small = [(place, each) for place, each in pairs if each.numel() < _SMALL]
+            if small:
+                products = torch._foreach_mul([each for _, each in small], factor)
+                torch._foreach_add_([place for place, _ in small], products)
+            for place, each in pairs:
+                if each.numel() >= _SMALL:
+                    _add_product(place.reshape(-1), each.reshape(-1), factor)
 
     def put_range(self, start: int, end: int) -> None:
         """Note that all numbers from ``start`` to ``end`` - 1 have been given to ``target`` by ``put_all``."""
@@ -130,13 +139,12 @@ class Sink:
             place.view(values.shape).add_(values, alpha=factor)
             return
         flat = values.reshape(-1)
-        product = torch.empty(0 if exact else min(len(flat), _CHUNK), dtype=place.dtype)
         for low in range(0, len(flat), _CHUNK):
             part = flat[low : low + _CHUNK]
             if exact:
                 place[low : low + _CHUNK].add_(part, alpha=factor)
             else:
-                place[low : low + _CHUNK].add_(torch.mul(part, factor, out=product[: len(part)]))
+                _add_product(place[low : low + _CHUNK], part, factor)
             self._fold(start + low, start + low + len(part))
 
     def _fold(self, start: int, end: int) -> None:
@@ -147,6 +155,14 @@ class Sink:
         self.missing -= end - start
         if self._ready is not None:
             self._ready(start, end)
+
+
+def _add_product(place: torch.Tensor, values: torch.Tensor, factor: float) -> None:
+    """Add ``values`` x ``factor`` to ``place``, both of one dimension. The product is rounded first."""
+    product = torch.empty(min(len(values), _CHUNK), dtype=place.dtype)
+    for low in range(0, len(values), _CHUNK):
+        part = values[low : low + _CHUNK]
+        place[low : low + _CHUNK].add_(torch.mul(part, factor, out=product[: len(part)]))
 
 
 Fill = Callable[[int, Sink], None]
