@@ -14,7 +14,7 @@ FIRST_BYTES, MOST_BYTES = 1 << 20, 25 << 20
 """Bytes of the first bucket, and of the others (DistributedDataParallel's defaults). The first is small, so that
 something is sent early. A bucket ends with the parameter that fills it."""
 SINGLE_BYTES = 8 << 20
-"""With fewer bytes of gradients there is one bucket, sent after the backward pass. (Measured with 1.1 million numbers on
+"""With fewer bytes of gradients there is one bucket, sent after the backward pass. (Measured with 1.1 million numbers,
 two engines and two cores, beside DistributedDataParallel: a step takes 1.04 times as long, with buckets 1.10 times.)"""
 
 Bucket = tuple[int, int]

@@ -30,7 +30,7 @@ from edt_runner.frameworks.tensorflow.own_steps import overrides
 from edt_runner.frameworks.tensorflow.sequences import Batches, is_sequence
 from edt_runner.frameworks.tensorflow.sources import TEST, Arrays, ByRow, Grouped, Seeding, Singles, Source
 from edt_runner.frameworks.tensorflow.variables import role_of
-from edt_runner.frameworks.trainable import Collate, Samples
+from edt_runner.frameworks.trainable import Collate, EngineAdapter, Samples
 
 _PLAIN = StepOptions()
 
@@ -99,7 +99,7 @@ class KerasTrainable:
     def epoch_callbacks(self, options: StepOptions) -> Sequence[UserCallback]:
         return schedules.epoch_callbacks(options.lr_scheduler)
 
-    def exporter(self, adapter: TensorFlowAdapter) -> None:
+    def exporter(self, adapter: EngineAdapter) -> None:
         """None: Keras can only write the living model."""
 
     def finish(self) -> None:
