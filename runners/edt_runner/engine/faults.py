@@ -14,8 +14,8 @@ class Faults:
     """The faults of one engine, as ``EDT_FAULT`` asks for them. STEP is a number of committed training steps.
 
     ``drop:STEP``: the engine that has micro-batch 0 skips it at that training step. ``raise:STEP``: the engine raises
-    RuntimeError, as user code would. ``flip:STEP:ENGINE``: in its first try of that step, the engine flips one bit in
-    the local of each micro-batch that it computes. ``flips:STEP:ENGINE``: it does so from that step on, always.
+    RuntimeError, as user code would. ``flip:STEP:ENGINE``: in its first try of that step, or of the next one
+    where no step begins there, the engine flips one bit in the local of each micro-batch that it computes. ``flips:STEP:ENGINE``: it does so from that step on, always.
 
     Args:
         engine: name of this engine.
@@ -52,11 +52,11 @@ class Faults:
         """Return whether a bit of this step's locals should be flipped."""
         if self._kind == "flips":
             return training_step >= self._step
-        return self._kind == "flip" and training_step == self._step and not self._tried
+        return self._kind == "flip" and training_step >= self._step and not self._tried
 
     def tried(self, training_step: int) -> None:
         """A try of a training step has ended."""
-        self._tried = self._tried or training_step == self._step
+        self._tried = self._tried or training_step >= self._step
 
 
 def flip(local: Any) -> None:
