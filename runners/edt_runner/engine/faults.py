@@ -14,8 +14,9 @@ class Faults:
     """The faults of one engine, as ``EDT_FAULT`` asks for them. STEP is a number of committed training steps.
 
     ``drop:STEP``: the engine that has micro-batch 0 skips it at that training step. ``raise:STEP``: the engine raises
-    RuntimeError, as user code would. ``flip:STEP:ENGINE``: in its first try of that step, or of the next one
-    where no step begins there, the engine flips one bit in the local of each micro-batch that it computes. ``flips:STEP:ENGINE``: it does so from that step on, always.
+    RuntimeError, as user code would. ``flip:STEP:ENGINE``: in its first try of that step, or of the next one where no
+    step begins there, the engine flips one bit in the local of each micro-batch that it computes.
+    ``flips:STEP:ENGINE``: it does so from that step on, always.
 
     Args:
         engine: name of this engine.
