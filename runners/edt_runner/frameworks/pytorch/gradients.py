@@ -65,7 +65,6 @@ class Gradients:
         return found
 
     # ── into a vector ─────────────────────────────────────────────────────────────────────────────────────────
-    @torch.no_grad()  # a gradient may have a graph of its own
     def write(self, vector: Tensor, present: Tensor, factor: float) -> None:
         """Write all gradients x ``factor`` to a flat vector.
 
@@ -74,24 +73,9 @@ class Gradients:
             present: tensor of shape (parameters,) that gets a 1 for each parameter that has a gradient, else 0.
             factor: the factor.
         """
-        gradients = [parameter.grad for parameter in self._parameters]
-        places: list[Tensor] = []
-        plain: list[Tensor] = []
-        for place, gradient in zip(self.views(vector), gradients, strict=True):
-            if gradient is None:
-                place.zero_()
-            elif gradient.is_sparse or gradient.dtype is not place.dtype:
-                place.copy_(gradient.to_dense() if gradient.is_sparse else gradient).mul_(factor)
-            else:
-                places.append(place)
-                plain.append(gradient)
-        if plain:
-            torch._foreach_copy_(places, plain)
-            if factor != 1.0:
-                torch._foreach_mul_(places, factor)
-        present.copy_(torch.tensor([gradient is not None for gradient in gradients]))
+        present.copy_(torch.tensor(self.put(Sink(vector, adds=False), factor)))
 
-    @torch.no_grad()
+    @torch.no_grad()  # a gradient may have a graph of its own
     def put(self, sink: Sink, factor: float) -> list[bool]:
         """Give all gradients x ``factor`` to a sink, after the backward pass.
 
