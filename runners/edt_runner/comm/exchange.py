@@ -86,10 +86,14 @@ class Exchange:
     def note(self, notes: Sequence[int]) -> None:
         """Give this rank's notes. Everything else that it sends is final."""
         self._asked = time.monotonic()
-        self.table[self._rank] = torch.tensor([max(0, min(MOST_NOTE, each)) for each in notes])
+        self._write_notes(torch.tensor([max(0, min(MOST_NOTE, each)) for each in notes]))
         with self._told:
             self._noted = True
             self._told.notify()
+
+    def _write_notes(self, row: torch.Tensor) -> None:
+        """Put this rank's notes, int64 of shape (notes,), where they are sent from."""
+        raise NotImplementedError
 
     def _launch(self, span: Span, number: int) -> None:
         with self._told:
@@ -171,6 +175,9 @@ class TreeExchange(Exchange):
             self._launch(span, number)
             if number < len(self._buckets) - 1:
                 self._crash_point(CrashPoint.ENGINE_BUCKET)
+
+    def _write_notes(self, row: torch.Tensor) -> None:
+        self.table[self._rank] = row
 
     def run(self, wait: Callable[[Any], None]) -> None:
         received = self._received
@@ -279,26 +286,18 @@ class FastExchange(Exchange):
                 self._works.append(self.post(self._all_reduce, self._sums.total[low:high]))
                 self._launch(span, number)
 
-    def note(self, notes: Sequence[int]) -> None:
+    def _write_notes(self, row: torch.Tensor) -> None:
+        """Put them into the last bucket, and begin to reduce it."""
         assert self._sums.total is not None
-        self._asked = time.monotonic()
-        length, width = self._sums.length, self.table.shape[1]
-        room = self._sums.total[length:]
+        room = self._sums.total[self._sums.length :].view(self.table.shape)
         room.zero_()
-        own = room[self._rank * width : (self._rank + 1) * width]
-        own.copy_(torch.tensor([max(0, min(MOST_NOTE, each)) for each in notes]))
-        low = self._buckets[-1][0]
-        self._works.append(self.post(self._all_reduce, self._sums.total[low:]))
-        with self._told:
-            self._noted = True
-            self._told.notify()
+        room[self._rank].copy_(row)
+        self._works.append(self.post(self._all_reduce, self._sums.total[self._buckets[-1][0] :]))
 
     def run(self, wait: Callable[[Any], None]) -> None:
-        done = 0
-        while done < len(self._buckets):
+        for _ in self._buckets:
             self._until(lambda: bool(self._works))
             wait(self._works.popleft())
-            done += 1
         assert self._sums.total is not None
         self.table.copy_(self._sums.total[self._sums.length :].view(self.table.shape))
 

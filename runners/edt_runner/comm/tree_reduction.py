@@ -139,6 +139,9 @@ class Sink:
             place.view(values.shape).add_(values, alpha=factor)
             return
         flat = values.reshape(-1)
+        if not self._folds:
+            _add_product(place, flat, factor)
+            return
         for low in range(0, len(flat), _CHUNK):
             part = flat[low : low + _CHUNK]
             if exact:
