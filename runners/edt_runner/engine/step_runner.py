@@ -256,7 +256,8 @@ class StepRunner:
             if self._auditing.tried(step):  # the sums may have the bits that the audit looks for
                 self._sums = None
         self.reach(CrashPoint.ENGINE_REDUCED)
-        self.reduced, audited = None, self._auditing.audit.choice is not None  # all have committed the step before
+        self.reduced = None  # all have committed the step before
+        audited = self._auditing.audit.choice is not None
         if trains and not self._auditing.stands(step, self.offset, table, membership):
             return self._run_again(membership)
         self.commit(reduced, membership, step)
