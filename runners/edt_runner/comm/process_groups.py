@@ -9,7 +9,6 @@ choose the plane.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +21,12 @@ import torch.distributed.distributed_c10d as _c10d
 
 from edt_runner import environment
 from edt_runner.adapter import Adapter, Reduced, State
-from edt_runner.comm import connections
+from edt_runner.comm import connections, state_transfer
 from edt_runner.comm.buckets import Bucket
 from edt_runner.comm.connections import OPERATION_TIMEOUT, Watchdog
 from edt_runner.comm.exchange import FastExchange, TreeExchange
 from edt_runner.comm.reduction import Reduction
+from edt_runner.comm.state_transfer import post
 from edt_runner.comm.tree_reduction import Memory, PartialSums
 from edt_runner.errors import PeerLost
 from edt_runner.splits import ReductionPlan
@@ -35,9 +35,8 @@ dist: Any = _distributed  # raw process groups have no type stubs
 c10d: Any = _c10d
 
 _BUILD_SECONDS = 10.0
-_PIECE_BYTES = 8 << 20
-_TAG_SIZE, _TAG_TEXT, _TAG_REDUCED, _TAG_PIECES = 1, 2, 3, 1 << 16
-"""Tags of a group's operations beside those of ``exchange``."""
+_TAG_REDUCED = 3
+"""Tag of a group's operations beside those of ``exchange`` and ``state_transfer``."""
 
 
 @dataclass(frozen=True)
@@ -269,13 +268,13 @@ class GlooGroup:
     def send_reduced(self, reduced: Reduced, to: Sequence[int]) -> None:
         """Send the sum of the last reduction to the ranks ``to``, which have not applied it."""
         assert self._group is not None
-        self._state_watchdog.wait([_post(self._group.send, [reduced.contiguous()], peer, _TAG_REDUCED) for peer in to])
+        self._state_watchdog.wait([post(self._group.send, [reduced.contiguous()], peer, _TAG_REDUCED) for peer in to])
 
     def receive_reduced(self, length: int, source: int) -> Reduced:
         """Receive the tensor that rank ``source`` sends with ``send_reduced``: a new tensor of shape (length,)."""
         assert self._group is not None
         reduced = torch.empty(length, dtype=self._dtype)
-        self._state_watchdog.wait([_post(self._group.recv, [reduced], source, _TAG_REDUCED)])
+        self._state_watchdog.wait([post(self._group.recv, [reduced], source, _TAG_REDUCED)])
         return reduced
 
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -296,19 +295,7 @@ class GlooGroup:
         """
         group = self._group
         assert group is not None
-        works: list[Any] = []
-        mine = list(sources).index(self.rank)
-        if mine == 0:
-            shapes = {name: [str(t.dtype).removeprefix("torch."), list(t.shape)] for name, t in state.tensors.items()}
-            text = json.dumps({"meta": state.meta, "shapes": shapes, "extra": extra}).encode()
-            data = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-            for peer in to:
-                works.append(_post(group.send, [torch.tensor([len(text)])], peer, _TAG_SIZE))
-                works.append(_post(group.send, [data], peer, _TAG_TEXT))
-        for index, piece in enumerate(_pieces([t.detach().cpu().contiguous() for t in state.tensors.values()])):
-            if index % len(sources) == mine:
-                works.extend(_post(group.send, [piece], peer, _TAG_PIECES + index) for peer in to)
-        return lambda: self._state_watchdog.wait(works)
+        return state_transfer.send(group, self._state_watchdog, state, extra, self.rank, sources, to)
 
     def receive_state(self, adapter: Adapter, sources: Sequence[int]) -> Mapping[str, Any]:
         """Receive the state that the ranks ``sources`` send with ``send_state``, and fill ``adapter`` with it.
@@ -321,30 +308,7 @@ class GlooGroup:
         """
         group = self._group
         assert group is not None
-        size = torch.zeros(1, dtype=torch.int64)
-        self._state_watchdog.wait([_post(group.recv, [size], sources[0], _TAG_SIZE)])
-        text = torch.empty(int(size[0]), dtype=torch.uint8)
-        self._state_watchdog.wait([_post(group.recv, [text], sources[0], _TAG_TEXT)])
-        header = json.loads(text.numpy().tobytes())
-        places = adapter.begin_import(header["meta"], header["shapes"])
-        staged = {
-            name: place
-            if place.device.type == "cpu" and place.is_contiguous()
-            else torch.empty(place.shape, dtype=place.dtype)
-            for name, place in places.items()
-        }
-        self._state_watchdog.wait(
-            [
-                _post(group.recv, [piece], sources[index % len(sources)], _TAG_PIECES + index)
-                for index, piece in enumerate(_pieces(staged.values()))
-            ]
-        )
-        for name, place in places.items():
-            if staged[name] is not place:
-                place.copy_(staged[name])
-        adapter.end_import()
-        extra: Mapping[str, Any] = header["extra"]
-        return extra
+        return state_transfer.receive(group, self._state_watchdog, adapter, sources)
 
     def close(self) -> None:
         """Close the connections. This takes about 10 ms for each peer. Another thread may call it."""
@@ -357,13 +321,6 @@ class GlooGroup:
         self._watchdog.close()
         self._state_watchdog.close()
         del group
-
-
-def _pieces(tensors: Any) -> list[torch.Tensor]:
-    """Return all bytes of contiguous tensors as views of at most 8 MiB, so that different sources can send different
-    pieces."""
-    flat = [tensor.detach().reshape(-1).view(torch.uint8) for tensor in tensors if tensor.numel()]
-    return [piece for each in flat for piece in torch.split(each, _PIECE_BYTES)]
 
 
 def _connected(device: Any, store: str, key: str, rank: int, size: int) -> Any:
@@ -379,11 +336,3 @@ def _connected(device: Any, store: str, key: str, rank: int, size: int) -> Any:
     options._devices = [device]
     options._timeout = timeout
     return dist.ProcessGroupGloo(dist.PrefixStore(key, client), rank, size, options)
-
-
-def _post(operation: Any, *arguments: Any) -> Any:
-    """Start an operation. Raises PeerLost if the connection has already broken."""
-    try:
-        return operation(*arguments)
-    except RuntimeError as error:
-        raise PeerLost(f"the data plane broke off: {error}") from error
