@@ -8,7 +8,8 @@ and it never opens the database.
 * ``report_delivery``, ``usage``: send reports and measurements to the API
 * ``launchers``: start supervisors as processes or in containers
 * ``spool``, ``spool_file``: read the supervisors' reports
-* ``processes``, ``safe_files``, ``slots``: this machine's processes, the jobs' files, the GPUs
+* ``processes``, ``safe_files``: this machine's processes, the jobs' files
+* ``slots``, ``gpus``, ``gpu_processes``: what this node offers, what NVML tells of its GPUs, who else uses them
 * ``supervisor_records``: what the next agent must know about running supervisors
 * ``settings``: reads the EDT_* variables
 """

@@ -81,7 +81,9 @@ class Api:
             "incarnation": self._incarnation,
             "launcher": self._settings.runs_in,
             "alone": self._settings.alone,
-            "slots": [asdict(slot) for slot in self._slots],
+            "slots": [
+                {name: value for name, value in asdict(slot).items() if value is not None} for slot in self._slots
+            ],
         }
         join_token = _read_token(self._settings.token_file)
         data = await self._ask("to register", "POST", "/api/v1/nodes", token=join_token, json=body)

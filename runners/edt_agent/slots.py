@@ -1,15 +1,13 @@
-"""Finds the node's slots: its GPUs or CPU stand-ins.
-
-GPUs are found through NVML, which does not initialise CUDA. A process that has initialised CUDA cannot fork engines.
-"""
+"""Finds the node's slots: its GPUs or CPU stand-ins. A node has slots of one kind only."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from edt_agent import gpus
 
 log = logging.getLogger(__name__)
 
@@ -21,9 +19,17 @@ class Slot:
     slot: str
     """The slot's id on this node."""
     device: str
-    """``cpu``, or the GPU's UUID, which goes into CUDA_VISIBLE_DEVICES."""
+    """``cpu``, or the UUID of the GPU or MIG device, which goes into CUDA_VISIBLE_DEVICES."""
     label: str
     """The slot's name for people."""
+    model: str | None = None
+    """Name of the GPU; None for a CPU stand-in, here and below."""
+    memory_bytes: int | None = None
+    """All memory of the GPU or MIG device; None: unknown."""
+    compute_capability: str | None = None
+    """Such as ``9.0``; None: unknown."""
+    mig_profile: str | None = None
+    """Such as ``1g.10gb``; None: it is no MIG device."""
 
 
 def find_slots(devices: str, cpu_slots: int | None, environ: Mapping[str, str] = os.environ) -> tuple[Slot, ...]:
@@ -34,7 +40,7 @@ def find_slots(devices: str, cpu_slots: int | None, environ: Mapping[str, str] =
         cpu_slots: number of CPU stand-ins; None: as many as cores.
         environ: the environment; CUDA_VISIBLE_DEVICES selects GPUs.
     """
-    if devices == "auto" and cpu_slots is None and (found := gpus(environ.get("CUDA_VISIBLE_DEVICES"))):
+    if devices == "auto" and cpu_slots is None and (found := _gpu_slots(environ.get("CUDA_VISIBLE_DEVICES"))):
         return found
     return tuple(Slot(str(n), "cpu", f"CPU stand-in {n}") for n in range(cpu_slots or cores()))
 
@@ -44,36 +50,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def gpus(visible: str | None = None) -> tuple[Slot, ...]:
-    """The GPUs that NVML shows; without a driver there are none. ``visible``: the value of CUDA_VISIBLE_DEVICES."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ()
-    try:
-        found = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            found.append(Slot(str(index), pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)))
-        return visible_slots(tuple(found), visible)
-    except pynvml.NVMLError:
-        return ()
-    finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
-
-
-def visible_slots(found: tuple[Slot, ...], visible: str | None) -> tuple[Slot, ...]:
-    """The slots that CUDA_VISIBLE_DEVICES names by indices or beginnings of UUIDs. As in CUDA, the first invalid entry
-    ends the list. None: all slots."""
-    if visible is None:
-        return found
-    chosen: list[Slot] = []
-    for word in (part.strip() for part in visible.split(",")):
-        match = [slot for slot in found if word and (slot.slot == word or slot.device.startswith(word))]
-        if len(match) != 1 or match[0] in chosen:
-            break
-        chosen.append(match[0])
-    return tuple(chosen)
+def _gpu_slots(words: str | None) -> tuple[Slot, ...]:
+    """A slot for each GPU and each MIG device that ``words``, the value of CUDA_VISIBLE_DEVICES, shows."""
+    found = gpus.find()
+    shown = gpus.visible(found, words)
+    if found and not shown:
+        log.warning("CUDA_VISIBLE_DEVICES=%s shows none of this machine's %d GPUs", words, len(found))
+    return tuple(
+        Slot(gpu.index, gpu.uuid, gpu.label, gpu.model, gpu.memory_bytes, gpu.compute_capability, gpu.mig_profile)
+        for gpu in shown
+    )

@@ -1,31 +1,32 @@
 """Measures how busy the node's slots are, and sends the measurements to the API.
 
 For a CPU slot the value is the share of its cores that engines used, from the files that supervisors write
-(``USAGE_FILE``). For a GPU the values come from NVML. A sample that cannot be sent is dropped, because a newer one
-follows soon.
+(``USAGE_FILE``). For a GPU the values come from NVML (``gpus``). A sample that cannot be sent is dropped, because a
+newer one follows soon.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from edt_agent import safe_files
 from edt_agent.api import Api
 from edt_agent.attempt import Attempt
 from edt_agent.errors import ApiRefused, ApiUnreachable
+from edt_agent.gpu_processes import ForeignProcess, Ours, foreign
+from edt_agent.gpus import Condition, Watch
 from edt_agent.settings import AgentSettings
 from edt_agent.slots import Slot, cores
 from edt_agent.supervisor_records import Key
 from edt_contract.attempt import USAGE_FILE
+from edt_contract.processes import TAG_VARIABLE
 
 log = logging.getLogger(__name__)
 
@@ -56,13 +57,17 @@ class Sample:
     """How busy a slot was, as the API accepts it. None in a field means unknown."""
 
     slot: str
-    utilisation: float
-    """From 0 to 1. For a CPU slot: share of its cores that were used. For a GPU: share of NVML's last sampling period
-    in which the GPU ran a kernel."""
+    utilisation: float | None = None
+    """From 0 to 1. For a CPU slot: share of its cores that were used. For a GPU: see ``gpus.Condition``, also for the
+    fields below."""
     memory_bytes: int | None = None
     memory_total_bytes: int | None = None
     power_watts: float | None = None
     temperature_c: float | None = None
+    ecc_errors: int | None = None
+    problem: str | None = None
+    foreign_processes: tuple[ForeignProcess, ...] = ()
+    """Processes on the GPU that belong to no job of this node."""
 
 
 def cpu_samples(
@@ -149,65 +154,20 @@ def read_usage_file(spool: Path) -> str | None:
     return data.decode(errors="replace") if data is not None else None
 
 
-class Gpus:
-    """Measures the slots' GPUs. NVML is opened at the first measurement and stays open, because opening takes long.
+def gpu_samples(devices: Mapping[str, str], found: Mapping[str, Condition], ours: Ours) -> list[Sample]:
+    """How the GPUs are, by slot.
 
     Args:
-        uuids: UUID of each slot's GPU, by slot.
+        devices: UUID of each slot's GPU.
+        found: how each GPU is, by UUID.
+        ours: how processes of our own jobs are known.
     """
-
-    def __init__(self, uuids: Mapping[str, str]) -> None:
-        self._uuids = uuids
-        self._open = False
-
-    def measure(self) -> list[Sample]:
-        """Measure the GPU of each slot. A GPU that does not answer is left out."""
-        if not self._uuids:
-            return []
-        import pynvml
-
-        try:
-            if not self._open:
-                pynvml.nvmlInit()
-                self._open = True
-        except pynvml.NVMLError as error:
-            log.debug("NVML does not open: %s", error)
-            return []
-        found: list[Sample] = []
-        for slot, uuid in self._uuids.items():
-            try:
-                found.append(_measure(pynvml, slot, uuid))
-            except pynvml.NVMLError as error:  # a part of a GPU (MIG) has no utilisation; a broken GPU has no values
-                log.debug("GPU %s does not answer: %s", uuid, error)
-        if not found:
-            with contextlib.suppress(pynvml.NVMLError):
-                pynvml.nvmlShutdown()
-            self._open = False  # the driver may have been reloaded
-        return found
-
-
-def _measure(pynvml: Any, slot: str, uuid: str) -> Sample:
-    handle = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
-
-    def asked(question: Callable[[], Any]) -> Any:
-        """The answer to a question, or None, because not every GPU has the value."""
-        try:
-            return question()
-        except pynvml.NVMLError:
-            return None
-
-    rates = pynvml.nvmlDeviceGetUtilizationRates(handle)
-    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    milliwatts = asked(lambda: pynvml.nvmlDeviceGetPowerUsage(handle))
-    degrees = asked(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))
-    return Sample(
-        slot,
-        utilisation=min(1.0, rates.gpu / 100),
-        memory_bytes=int(memory.used),
-        memory_total_bytes=int(memory.total),
-        power_watts=milliwatts / 1000 if milliwatts is not None else None,
-        temperature_c=float(degrees) if degrees is not None else None,
-    )
+    samples = []
+    for slot, uuid in devices.items():
+        now = found[uuid]
+        known = {name: getattr(now, name) for name in Condition.__dataclass_fields__ if name != "processes"}
+        samples.append(Sample(slot, **known, foreign_processes=foreign(now.processes, ours)))
+    return samples
 
 
 class UsageReports:
@@ -220,7 +180,9 @@ class UsageReports:
         self._api = api
         self._attempts = attempts
         self._cpu = [slot.slot for slot in slots if slot.device == "cpu"]
-        self._gpus = Gpus({slot.slot: slot.device for slot in slots if slot.device != "cpu"})
+        self._devices = {slot.slot: slot.device for slot in slots if slot.device != "cpu"}
+        self._gpus = Watch(tuple(self._devices.values()))
+        self._mark = f"{TAG_VARIABLE}={settings.tag}".encode()
         self._cores_per_slot = cores() / max(1, len(slots))
         self._before: dict[Engine, Reading] = {}
         self._delivered = True
@@ -230,7 +192,7 @@ class UsageReports:
         while True:
             await asyncio.sleep(self._seconds)
             try:
-                known = self._spools(), self._held(), self._processes()
+                known = self._spools(), self._held(), self._processes(), self._ours()
                 await self._send(await asyncio.to_thread(self._measure, *known))
             except Exception:
                 log.exception("usage of the slots cannot be measured")  # the agent continues without this
@@ -253,20 +215,30 @@ class UsageReports:
                 found.setdefault((key, pid), []).append((key, str(allocation)))
         return list(found.values())
 
+    def _ours(self) -> Ours:
+        records = [attempt.record for attempt in self._attempts.values()]
+        containers = frozenset(record.container for record in records if record.container)
+        return Ours(frozenset(record.pid for record in records if record.pid), self._mark, containers)
+
     def _measure(
-        self, spools: Mapping[Key, Path], held: Mapping[Engine, str], processes: Sequence[Sequence[Engine]]
+        self,
+        spools: Mapping[Key, Path],
+        held: Mapping[Engine, str],
+        processes: Sequence[Sequence[Engine]],
+        ours: Ours,
     ) -> list[Sample]:
         before, now = self._before, time.monotonic()
         found: dict[Engine, Reading] = {}
         for key, folder in spools.items():
             found |= readings(key, read_usage_file(folder) or "", now)
         self._before = spread(found, processes)
-        return cpu_samples(self._cpu, before, self._before, self._cores_per_slot, held) + self._gpus.measure()
+        on_cpu = cpu_samples(self._cpu, before, self._before, self._cores_per_slot, held)
+        return on_cpu + gpu_samples(self._devices, self._gpus.conditions(), ours)
 
     async def _send(self, samples: Sequence[Sample]) -> None:
         if not samples:
             return
-        known = [{name: value for name, value in asdict(each).items() if value is not None} for each in samples]
+        known = [{name: value for name, value in asdict(each).items() if value not in (None, ())} for each in samples]
         try:
             await self._api.usage(known)
         except (ApiUnreachable, ApiRefused) as error:

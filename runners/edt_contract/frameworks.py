@@ -56,7 +56,14 @@ READ_AT_IMPORT = (
 )
 """Prefixes of variables that Python, a framework or its libraries read once, when they are loaded. A job that sets such
 a variable cannot use a process that has loaded them already."""
-_OF_ALL = {"OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "x"}
+_OF_ALL = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+    "PYTHONUNBUFFERED": "x",
+    # torch then asks NVML whether there is a GPU. Else it asks CUDA, and a process that has done that cannot fork
+    # engines.
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+}
 
 NO_FRAMEWORK = "none"
 """What a gang's supervisor is started with in place of a framework's name. It imports none, because the processes of a

@@ -9,24 +9,14 @@ import pytest
 
 from edt_agent.errors import BadSetting
 from edt_agent.settings import home_tag, make_private, read_settings
-from edt_agent.slots import Slot, cores, find_slots, visible_slots
+from edt_agent.slots import cores, find_slots
 from edt_contract.frameworks import must_be_cold, supervisor_environ
-
-GPUS = tuple(Slot(str(n), f"GPU-{n}aaa", "H200") for n in range(4))
 
 
 def test_cpu_slots_stand_in_for_gpus_one_a_core_unless_told():
     assert len(find_slots("cpu", None)) == cores()
     assert [slot.slot for slot in find_slots("auto", 3)] == ["0", "1", "2"]
     assert {slot.device for slot in find_slots("auto", 3)} == {"cpu"}
-
-
-@pytest.mark.parametrize(
-    ("visible", "slots"),
-    [(None, "0123"), ("2,0", "20"), ("GPU-1", "1"), ("", ""), ("1,9,2", "1"), ("3,3", "3"), ("-1", "")],
-)
-def test_only_gpus_that_cuda_would_show_are_offered(visible, slots):
-    assert "".join(slot.slot for slot in visible_slots(GPUS, visible)) == slots
 
 
 @pytest.mark.parametrize(
@@ -108,6 +98,12 @@ def test_only_what_is_read_at_import_makes_a_job_start_cold():
     for name in ("OMP_NUM_THREADS", "TORCH_LOGS", "LD_PRELOAD", "PYTHONPATH", "NCCL_DEBUG", "KERAS_HOME"):
         assert must_be_cold({name: "never so"}, warm), name
     assert must_be_cold({"TF_USE_LEGACY_KERAS": "1"}, warm)
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "tensorflow"])
+def test_no_supervisor_of_a_framework_asks_cuda_whether_there_is_a_gpu(framework):
+    """A process that has asked CUDA cannot fork engines that use it."""
+    assert supervisor_environ(framework)["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
 
 
 def test_what_a_person_has_set_wins_over_what_a_framework_is_given_and_over_nothing_else():

@@ -7,15 +7,16 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from edt_agent.slots import gpus
+from edt_agent.gpu_processes import Ours
+from edt_agent.gpus import Condition
 from edt_agent.supervisor_records import Key
-from edt_agent.usage import Gpus, Reading, Sample, cpu_samples, read_usage_file, readings, spread
+from edt_agent.usage import Reading, Sample, cpu_samples, gpu_samples, read_usage_file, readings, spread
 from edt_contract.attempt import USAGE_FILE
+from support import nvml
 from support.waiting import until
 
 JOB = Key("edt-1", 1)
@@ -183,45 +184,44 @@ class TestTelling:
 
 
 class TestGpus:
-    def test_a_node_without_gpus_asks_no_driver(self) -> None:
-        assert Gpus({}).measure() == []
-
-    def test_a_gpu_that_does_not_answer_is_left_out(self) -> None:
-        assert Gpus({"0": "GPU-00000000-0000-0000-0000-000000000000"}).measure() == []
-
-    def test_what_the_driver_says_is_told_in_our_units_and_what_it_does_not_say_is_left_out(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        import pynvml
-
-        def refuses(*_: object) -> None:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
-        played = {
-            "nvmlInit": lambda: None,
-            "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
-            "nvmlDeviceGetUtilizationRates": lambda handle: (
-                SimpleNamespace(gpu=75) if handle != b"GPU-c" else refuses()
-            ),
-            "nvmlDeviceGetMemoryInfo": lambda _: SimpleNamespace(used=1 << 30, total=1 << 37),
-            "nvmlDeviceGetPowerUsage": lambda handle: 250_500 if handle == b"GPU-a" else refuses(),
-            "nvmlDeviceGetTemperature": lambda *_: 61,
+    def test_a_slots_sample_is_its_gpus_condition_and_who_else_is_on_it(self, tmp_path: Path) -> None:
+        found = {
+            "GPU-a": Condition(0.75, 5, 7, 250.5, 61.0, 2, {os.getpid(): "us"}),
+            "GPU-b": Condition(problem="gone"),
         }
-        for name, play in played.items():
-            monkeypatch.setattr(pynvml, name, play)
-        measured = Gpus({"0": "GPU-a", "1": "GPU-b", "2": "GPU-c"}).measure()
-        assert measured == [
-            Sample("0", 0.75, 1 << 30, 1 << 37, 250.5, 61.0),
-            Sample("1", 0.75, 1 << 30, 1 << 37, None, 61.0),
+        assert gpu_samples({"0": "GPU-a", "1": "GPU-b"}, found, Ours()) == [
+            Sample("0", 0.75, 5, 7, 250.5, 61.0, 2),  # the process that is named there has no GPU open
+            Sample("1", problem="gone"),
         ]
 
-    @pytest.mark.cuda
-    def test_each_gpu_says_how_busy_it_is(self) -> None:
-        slots = {slot.slot: slot.device for slot in gpus()}
-        measured = Gpus(slots).measure()
-        assert {use.slot for use in measured} == set(slots)
-        for use in measured:
-            assert 0 <= use.utilisation <= 1
-            assert use.memory_total_bytes is not None and use.memory_bytes is not None
-            assert 0 <= use.memory_bytes <= use.memory_total_bytes
-            assert use.power_watts is None or use.power_watts > 0
+    def test_an_agent_offers_gpus_and_mig_devices_and_tells_how_they_are(self, node, api, tmp_path: Path) -> None:
+        machine = tmp_path / "nvml.json"
+        data = nvml.two_gpus()
+        machine.write_text(json.dumps(data))
+        environ = {
+            "EDT_USAGE_SECONDS": "0.2",
+            "EDT_DEVICES": "auto",
+            "EDT_CPU_SLOTS": "",
+            "CUDA_VISIBLE_DEVICES": "1,0",
+        }
+        node.start(TEST_NVML=str(machine), **environ)
+        sample = until(lambda: api.usage, what="the first sample")[0]
+        offered = {slot["slot"]: slot for slot in api.registrations[0]["slots"]}
+        assert list(offered) == ["1:0", "1:1", "0"]
+        assert offered["0"] == {
+            **{"slot": "0", "device": "GPU-aaaa", "label": "NVIDIA H200", "model": "NVIDIA H200"},
+            **{"memory_bytes": 140 << 30, "compute_capability": "9.0"},
+        }
+        assert (offered["1:1"]["device"], offered["1:1"]["mig_profile"]) == ("MIG-b111", "3g.71gb")
+        assert sample["0"] == {
+            **{"slot": "0", "utilisation": 0.75, "memory_bytes": 1 << 30, "memory_total_bytes": 140 << 30},
+            **{"power_watts": 250.5, "temperature_c": 61.0, "ecc_errors": 0},
+        }
+        assert "utilisation" not in sample["1:0"]
+        data["boards"][0]["lost"] = True
+        draft = machine.with_suffix(".tmp")
+        draft.write_text(json.dumps(data))
+        draft.replace(machine)
+        until(lambda: "problem" in api.usage[-1]["0"], what="the lost GPU is told of")
+        assert api.usage[-1]["1:0"]["memory_bytes"] == 1 << 20
+        assert node.log.count("GPU GPU-aaaa does not answer: NVML says 'GPU is lost'") == 1

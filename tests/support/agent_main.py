@@ -1,9 +1,13 @@
-"""A real agent whose supervisors are ``stand_in.py``: everything but the training itself."""
+"""A real agent whose supervisors are ``stand_in.py``: everything but the training itself.
+
+With TEST_NVML, the path of a file, its GPUs are those of the file (``nvml``).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -21,6 +25,10 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    if "TEST_NVML" in os.environ:
+        import nvml  # beside this file
+
+        nvml.install(Path(os.environ["TEST_NVML"]))
     logging.basicConfig(level="INFO", format="%(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     asyncio.run(main())

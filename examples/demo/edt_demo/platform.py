@@ -86,11 +86,11 @@ class Platform:
 def _slots(devices: str) -> dict[str, str]:
     """Four slots in any case: GPUs where they were asked for and there are so many, else CPU stand-ins."""
     if devices == "auto":
-        from edt_agent.slots import gpus
+        from edt_agent import gpus
 
-        found = gpus(os.environ.get("CUDA_VISIBLE_DEVICES"))
+        found = gpus.visible(gpus.find(), os.environ.get("CUDA_VISIBLE_DEVICES"))
         if len(found) >= SLOTS:
-            return {"EDT_DEVICES": "auto", "CUDA_VISIBLE_DEVICES": ",".join(slot.device for slot in found[:SLOTS])}
+            return {"EDT_DEVICES": "auto", "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in found[:SLOTS])}
     return {"EDT_DEVICES": "cpu", "EDT_CPU_SLOTS": str(SLOTS)}
 
 
