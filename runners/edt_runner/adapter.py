@@ -33,11 +33,14 @@ class State:
         meta: plain JSON: the optimizer's hyperparameters and everything else that is not a tensor.
         tensors: name -> tensor of the data plane, in a fixed order.
         names: for some tensors, the name by which the user knows the tensor.
+        ready: the point of a GPU's stream since which the tensors hold the state (``host_copies.moment``). None:
+            they hold it when whoever reads them comes to it.
     """
 
     meta: Mapping[str, Any]
     tensors: Mapping[str, Any]
     names: Mapping[str, str] = field(default_factory=dict)
+    ready: Any = None
 
 
 @dataclass(frozen=True)

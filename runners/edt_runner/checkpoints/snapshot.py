@@ -26,8 +26,10 @@ import torch
 from torch import Tensor
 
 from edt_contract.durable import News, Outage, reason
+from edt_runner import host_copies
 from edt_runner.adapter import Adapter, State
 from edt_runner.errors import UnsupportedState
+from edt_runner.host_copies import SideStream
 
 _AGAIN_SECONDS = 1.0
 
@@ -237,41 +239,36 @@ class HostCopy:
 
     def __init__(self) -> None:
         self._places: dict[str, Tensor] = {}
-        self._stream: torch.cuda.Stream | None = None
+        self._side: SideStream | None = None
 
     def __call__(self, state: State) -> State:
-        self._places = {name: self._place(name, tensor) for name, tensor in state.tensors.items()}
-        on_device = next((tensor.device for tensor in state.tensors.values() if tensor.is_cuda), None)
-        if on_device is None:
-            self._copy(state)
-        else:
-            self._copy_beside_the_training(state, on_device)
+        tensors = state.tensors
+        self._places = {name: self._place(name, tensor) for name, tensor in tensors.items()}
+        away = {name: tensor for name, tensor in tensors.items() if host_copies.is_away(tensor)}
+        if away:
+            self._begin(away, state.ready)
+        with torch.no_grad():
+            for name in tensors.keys() - away.keys():
+                self._places[name].copy_(tensors[name])
+        if away and self._side is not None:
+            self._side.mark().synchronize()
         return State(state.meta, self._places)
 
     def _place(self, name: str, tensor: Tensor) -> Tensor:
         place = self._places.get(name)
         if place is not None and place.shape == tensor.shape and place.dtype == tensor.dtype:
             return place
-        if tensor.is_cuda:
-            try:
-                return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-            except RuntimeError:
-                pass  # no more memory can be pinned; the copy only takes longer
+        if host_copies.is_away(tensor):
+            return host_copies.pinned(tensor.shape, tensor.dtype)
         return torch.empty(tensor.shape, dtype=tensor.dtype)
 
-    def _copy(self, state: State) -> None:
-        with torch.no_grad():
-            for name, tensor in state.tensors.items():
-                self._places[name].copy_(tensor, non_blocking=True)
-
-    def _copy_beside_the_training(self, state: State, device: torch.device) -> None:
-        """Copy on a separate CUDA stream, so that the kernels of the present step need not wait for the copy."""
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(self._stream):
-            self._copy(state)
-        self._stream.synchronize()
+    def _begin(self, tensors: Mapping[str, Tensor], ready: Any) -> None:
+        """Begin to copy tensors of a GPU, so that the kernels of the present step need not wait for it."""
+        if self._side is None:
+            self._side = SideStream(next(iter(tensors.values())).device)
+        self._side.after(ready or host_copies.moment(tensors.values()))
+        for name, tensor in tensors.items():
+            self._side.copy(self._places[name], tensor)
 
 
 def write_state(path: Path, state: State) -> str:

@@ -28,6 +28,7 @@ from edt_runner.engine.telemetry import Recorder
 from edt_runner.errors import EXIT_STATUSES, CheckpointError
 from edt_runner.frameworks.flat import checksums
 from edt_runner.frameworks.trainable import EngineAdapter
+from edt_runner.host_copies import marked
 from edt_runner.protocol.messages import LeaveEngines, Note
 from edt_runner.step_lines import EngineLines
 from edt_runner.supervisor import agent_link
@@ -108,7 +109,7 @@ def _prepare(training: Training, role: Context) -> EngineParts:
         link,
         Recorder(environment.sample_record(), spec.fence, role.name),
         snapshots,
-        ChecksumSender(link, adapter.export_state, checksums, interval, hooks=bool(training.request.callbacks)),
+        ChecksumSender(link, marked(adapter.export_state), checksums, interval, hooks=bool(training.request.callbacks)),
         hooks,
         files,
         EngineLines(),
@@ -202,7 +203,7 @@ def _snapshots(
 
     return Snapshots(
         training.request.recovery_interval,
-        adapter.export_state,
+        marked(adapter.export_state),
         HostCopy(),
         write,
         lambda text: link.send(Note(text)),

@@ -40,6 +40,7 @@ from edt_runner.adapter import State
 from edt_runner.callbacks.records import bytes_of
 from edt_runner.comm.buckets import Bucket, buckets_of
 from edt_runner.comm.tree_reduction import Sink
+from edt_runner.host_copies import in_host_memory
 from edt_runner.schedule import StepKind
 
 
@@ -170,8 +171,8 @@ class FlatAdapter:
     def digest(self) -> str:
         """SHA-256 of names, types, shapes and bytes of the state, as hexadecimal digits."""
         digest = hashlib.sha256()
-        for name, tensor in sorted(self.export_state().tensors.items()):
-            host = tensor.detach().cpu().contiguous()
+        named = dict(sorted(self.export_state().tensors.items()))
+        for name, host in zip(named, in_host_memory(named.values()), strict=True):
             digest.update(f"{name} {type_name(host.dtype)} {list(host.shape)}\n".encode())
             if host.numel():
                 digest.update(bytes_of(host).data)
@@ -251,13 +252,14 @@ _MOST_TEXT = 80
 def checksums(state: State) -> list[Entry]:
     """Names and checksums of everything in ``state``, in the same order in every engine.
 
-    Settings come first, then single numbers of the optimizer, then the other tensors. Tensors on a device are copied
-    to the host, one after the other.
+    Settings come first, then single numbers of the optimizer, then the other tensors. Tensors on a GPU are copied
+    to the host, one after the other, beside the training.
     """
     entries = [(_setting(path), _text(value)) for path, value in _leaves(state.meta, ())]
     tensors = [(name, tensor, state.names.get(name) or _tensor(name)) for name, tensor in state.tensors.items()]
     tensors.sort(key=lambda item: not _is_number_of_optimizer(item[0], item[1]))
-    return entries + [(called, _of_tensor(tensor)) for _, tensor, called in tensors]
+    hosts = in_host_memory((tensor for _, tensor, _ in tensors), state.ready)
+    return entries + [(called, _of_tensor(host)) for (_, _, called), host in zip(tensors, hosts, strict=True)]
 
 
 def checksum(data: npt.NDArray[np.uint8]) -> str:
@@ -284,8 +286,7 @@ def checksum(data: npt.NDArray[np.uint8]) -> str:
     return digest.hexdigest()
 
 
-def _of_tensor(tensor: Any) -> str:
-    host = tensor.detach().cpu().contiguous()
+def _of_tensor(host: Tensor) -> str:
     kind = type_name(host.dtype)
     if host.numel() == 1:
         return repr(host.reshape(-1)[0].item())

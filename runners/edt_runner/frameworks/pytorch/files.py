@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from edt_runner import host_copies
 from edt_runner.checkpoints.user_files import Copy, Save, draft_of
 
 
@@ -31,13 +32,14 @@ def exporter(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> C
             key: value if isinstance(value, nn.Parameter) else _copied(value, now) for key, value in state.items()
         }
         states = [_without_tensors(optimizer.state_dict()) for optimizer in optimizers]
-        return partial(_copy, weights, states[0] if len(states) == 1 else states)
+        ready = host_copies.moment(value for value in weights.values() if isinstance(value, Tensor))
+        return partial(_copy, weights, states[0] if len(states) == 1 else states, ready)
 
     return export
 
 
-def _copy(weights: Mapping[str, Any], states: Any) -> Save:
-    with torch.no_grad():
+def _copy(weights: Mapping[str, Any], states: Any, ready: Any) -> Save:
+    with torch.no_grad(), host_copies.beside(ready):
         known: dict[Any, Any] = {}
         model = {key: _copied(value, known) for key, value in weights.items()}
         return partial(_save, model, _copied(states, known))
