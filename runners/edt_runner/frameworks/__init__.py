@@ -21,10 +21,8 @@ from edt_runner.errors import RunnerError
 
 _VARIABLES = (
     "ATEN_CPU_CAPABILITY",
-    "CUBLAS_WORKSPACE_CONFIG",
     "DNNL_MAX_CPU_ISA",
     "MKL_CBWR",
-    "NVIDIA_TF32_OVERRIDE",
     "ONEDNN_MAX_CPU_ISA",
     "OPENBLAS_CORETYPE",
     "TF_ENABLE_ONEDNN_OPTS",
@@ -32,6 +30,8 @@ _VARIABLES = (
     "XLA_FLAGS",
 )
 """Environment variables by which a user chooses the kernels of libraries."""
+_VARIABLES_OF_GPUS = ("CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE")
+"""The same on GPUs. The first one is also set where there is none."""
 _FEATURES = ("avx", "amx", "fma", "f16c", "sse4", "asimd", "sve")
 """Prefixes of the names of instruction sets by which libraries choose kernels."""
 
@@ -123,7 +123,7 @@ class Framework(Protocol):
             "processor caches": ", ".join(caches),  # Eigen and oneDNN choose the sizes of blocks by them
             "C library": " ".join(platform.libc_ver()),
             "numpy": np.__version__,
-            **{name: os.environ.get(name, "unset") for name in _VARIABLES},
+            **{name: os.environ.get(name, "unset") for name in _VARIABLES + (_VARIABLES_OF_GPUS if on_device else ())},
             **self.versions(),
             "framework": self.name,
             "CPU capability": torch.backends.cpu.get_cpu_capability(),

@@ -27,29 +27,25 @@ class PyTorch(Framework):
 
         return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
+    def enter(self, threads: int, seed: int) -> None:
+        from edt_runner.frameworks.pytorch.determinism import prepare_environment
+
+        prepare_environment()
+        super().enter(threads, seed)
+
     def computing(self, *, on_device: bool) -> dict[str, Any]:
         import torch
 
+        from edt_runner.frameworks.pytorch import determinism
+
         found = {
             **super().computing(on_device=on_device),
+            **determinism.settings(),
             "threads": torch.get_num_threads(),
             "default type": str(torch.get_default_dtype()),
             "oneDNN": torch.backends.mkldnn.enabled,
-            "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-            "matrix products": torch.get_float32_matmul_precision(),
         }
-        if on_device and self.gpus():
-            found |= {
-                "device": torch.cuda.get_device_name(0),
-                "device capability": ".".join(map(str, torch.cuda.get_device_capability(0))),
-                "CUDA": str(torch.version.cuda),
-                "cuDNN": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
-                "cuDNN deterministic": torch.backends.cudnn.deterministic,
-                "cuDNN benchmark": torch.backends.cudnn.benchmark,
-                "TF32 in matrix products": torch.backends.cuda.matmul.allow_tf32,
-                "TF32 in cuDNN": torch.backends.cudnn.allow_tf32,
-            }
-        return found
+        return found | (determinism.settings_of_gpu() if on_device and self.gpus() else {})
 
 
 FRAMEWORK = PyTorch()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -25,6 +23,7 @@ from edt_runner.frameworks.pytorch.adapter import TorchAdapter
 from edt_runner.frameworks.pytorch.batches import stacked
 from edt_runner.frameworks.pytorch.companions import Companions
 from edt_runner.frameworks.pytorch.datasets import map_style
+from edt_runner.frameworks.pytorch.determinism import determinism
 from edt_runner.frameworks.pytorch.passes import TrainSet
 from edt_runner.frameworks.trainable import Collate, EngineAdapter, Samples
 from edt_runner.seeds import sample_seed, seed_python
@@ -78,7 +77,7 @@ class TorchTrainable:
         device = torch.device("cuda:0" if on_device and torch.cuda.is_available() else "cpu")
         adapter = self.adapter_on(device, options)
         if device.type == "cuda":
-            _ask_for_determinism(adapter)
+            determinism.ask(adapter.end_guarantee)
         return adapter
 
     def adapter_on(self, device: torch.device, options: StepOptions = _PLAIN) -> TorchAdapter:
@@ -105,23 +104,6 @@ class TorchTrainable:
     def finish(self) -> None:
         """Say which schedulers have never moved. A PyTorch user's own loop changes nothing after its last step."""
         schedules.remark_on_unmoved(self.optimizers)
-
-
-def _ask_for_determinism(adapter: TorchAdapter) -> None:
-    """Ask for deterministic algorithms on a GPU. The first op without one ends the exactness guarantee."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.backends.cudnn.benchmark = False  # with it each process would choose algorithms by its own timings
-    warnings.filterwarnings("always", message=".*does not have a deterministic implementation.*")
-    show = warnings.showwarning
-
-    def showwarning(message: Warning | str, *rest: Any, **named: Any) -> None:
-        text = str(message)
-        if "does not have a deterministic implementation" in text:
-            adapter.end_guarantee(text.split(maxsplit=1)[0], "has no deterministic implementation on this device")
-        show(message, *rest, **named)
-
-    warnings.showwarning = showwarning
 
 
 class TorchSamples(Samples):
