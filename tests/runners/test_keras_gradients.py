@@ -55,6 +55,19 @@ def test_a_large_gradient_travels_by_itself_and_small_neighbours_together() -> N
     assert runs[-1].end == 3 * large + 15
 
 
+def test_on_a_gpu_all_gradients_travel_together_and_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = adapter(wide)
+    expected = local(other, 0)
+    other.apply(expected.clone())
+    monkeypatch.setattr(type(gradients.FRAMEWORK), "gpus", lambda self: 1)
+    trained = adapter(wide)
+    assert [run[2:] for run in trained._runs] == [(0, trained.gradient_size)]
+    found = local(trained, 0)
+    assert torch.equal(found, expected)
+    trained.apply(found)
+    assert trained.digest() == other.digest()
+
+
 # ── out ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_gradients_that_a_sink_adds_are_the_sum_of_the_vectors_bit_for_bit() -> None:
     one, other = adapter(wide), adapter(wide)

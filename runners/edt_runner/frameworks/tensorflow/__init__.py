@@ -42,7 +42,7 @@ class TensorFlow(Framework):
 
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(1)
-        for gpu in tf.config.list_physical_devices("GPU"):
+        for gpu in tf.config.list_physical_devices("GPU"):  # else it takes all memory, also that of other engines
             tf.config.experimental.set_memory_growth(gpu, True)
         tf.config.experimental.enable_op_determinism()
         # torch only copies and adds here. Its threads would wait for work actively, on the cores that TensorFlow needs.
@@ -91,9 +91,12 @@ class TensorFlow(Framework):
         gpus = tf.config.list_physical_devices("GPU") if on_device else []
         if gpus:
             details = tf.config.experimental.get_device_details(gpus[0])
+            built = tf.sysconfig.get_build_info()
             found |= {
-                "device": str(details.get("device_name", "gpu")),
+                "device": str(details.get("device_name", "gpu")),  # with a MIG device's profile
                 "device capability": ".".join(map(str, details.get("compute_capability", ()))),
+                "CUDA": str(built.get("cuda_version", "")),
+                "cuDNN": str(built.get("cudnn_version", "")),
             }
         return found
 

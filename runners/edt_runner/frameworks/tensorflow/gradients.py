@@ -3,6 +3,9 @@
 A call of a graph, and each view of a tensor's memory, costs some microseconds for each tensor. Copying a large tensor
 costs far more. So a pass returns each large gradient as it is, and joins small ones that follow one another in the
 flat vector. The optimizer's step takes large gradients as slices of the reduced vector, which share its memory.
+
+On a GPU a pass joins all gradients there, and one copy brings them to the host. TensorFlow's graphs use pinned memory
+for that. Flat vectors are in host memory in any case.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import tensorflow as tf
 from torch import Tensor
 
 from edt_runner.comm.tree_reduction import Sink
+from edt_runner.frameworks.tensorflow import FRAMEWORK
 from edt_runner.frameworks.tensorflow.variables import aligned, parts_of, sizes_of, to_tensorflow, to_torch
 
 _SMALL = 1 << 14
@@ -34,6 +38,15 @@ class Run(NamedTuple):
 
 
 def runs_of(sizes: Sequence[int]) -> tuple[Run, ...]:
+    """Divide variables into runs, as their gradients leave a pass: on a GPU all together, else as ``parted``.
+
+    Args:
+        sizes: how many numbers each variable has.
+    """
+    return (Run(0, len(sizes), 0, sum(sizes)),) if FRAMEWORK.gpus() else parted(sizes)
+
+
+def parted(sizes: Sequence[int]) -> tuple[Run, ...]:
     """Divide variables into runs: each large one by itself, and small neighbours together.
 
     Args:
@@ -81,7 +94,7 @@ def divided(flat: Any, variables: Sequence[Any], change: Callable[[Any], Any]) -
         change: is called with the gradients of each run, of one dimension, and returns them as they are to be used.
     """
     found: list[Any] = []
-    for run in runs_of(sizes_of(variables)):
+    for run in parted(sizes_of(variables)):
         part = change(tf.slice(flat, [run.start], [run.end - run.start]))
         found += parts_of(part, variables[run.first : run.last])
     return found
