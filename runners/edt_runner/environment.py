@@ -106,6 +106,16 @@ def faster_interface() -> str | None:
     return os.environ.get("EDT_FASTER_IFNAME") or None
 
 
+def collectives() -> str:
+    """EDT_COLLECTIVES: what reductions between GPUs go over. ``auto``: NCCL, as soon as it is connected. ``gloo``:
+    never NCCL; sums go through host memory. ``over-gloo``: as ``auto``, but gloo does what NCCL would do, without GPUs;
+    for tests. Default ``auto``."""
+    value = os.environ.get("EDT_COLLECTIVES", "").strip() or "auto"
+    if value not in ("auto", "gloo", "over-gloo"):
+        raise usage("EDT_COLLECTIVES", value, "auto, gloo or over-gloo")
+    return value
+
+
 def _finite(name: str, default: float) -> float:
     value = _number(name, default)
     if math.isinf(value):

@@ -20,7 +20,7 @@ import mmap
 import os
 import pickle
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,8 @@ class SampleLoader:
     def __init__(self, samples: Samples, processes: int) -> None:
         self._samples = samples
         self._requests: Iterator[BatchRequest] = iter(())
+        self._prepared: list[tuple[Any, Exception | None]] = []
+        """The batch of the next request, or the error that came in its place; empty: it is not loaded yet."""
         self._batches: Iterator[Any] = iter(())
         self._loader: DataLoader[Any] | None = None
         self._shared = SharedBuffers(processes * _AHEAD + _IN_USE if processes else 0)
@@ -89,15 +91,39 @@ class SampleLoader:
     def restart(self, requests: Iterator[BatchRequest]) -> None:
         """Forget earlier requests, and load the batches of ``requests`` in order."""
         self._requests = requests
+        self._prepared.clear()
         if self._loader is not None:
             self._batches = iter(self._loader)  # the same processes; the batches in work are dropped
 
     def next(self) -> Any:
-        """Return the batch of the next request, with tensors in host memory.
+        """Return the batch of the next request, with tensors in host memory, or what ``prepare`` has made of it.
 
         Raises:
             HelperLost: a loader process was killed.
         """
+        if not self._prepared:
+            return self._load()
+        batch, error = self._prepared.pop()
+        if error is not None:
+            raise error
+        return batch
+
+    def prepare(self, place: Callable[[Any], Any]) -> None:
+        """Load the batch of the next request now, while a GPU computes.
+
+        Args:
+            place: is called with the batch; ``next`` returns what it returns.
+        """
+        if self._prepared:
+            return
+        try:
+            self._prepared.append((place(self._load()), None))
+        except StopIteration:
+            pass  # it was the last
+        except Exception as error:
+            self._prepared.append((None, error))  # for the step that needs the batch
+
+    def _load(self) -> Any:
         if self._loader is not None:
             try:
                 return self._shared.unpack(next(self._batches))

@@ -56,7 +56,7 @@ def steps(found: list[GlooGroup], number: int = 3) -> list[float]:
 
 
 def changed(group: GlooGroup) -> bool:
-    return group._wire is group._faster
+    return group._transport is group._faster
 
 
 def test_reductions_change_over_when_all_are_connected() -> None:

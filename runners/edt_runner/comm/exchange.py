@@ -27,13 +27,13 @@ from edt_runner.splits import ReductionPlan, Span
 
 MOST_NOTE = (1 << 24) - 1
 """The largest number in notes. A fast reduction carries notes as float32."""
-_TAG_NOTES, _TAG_SHARDS, _TAG_SPANS = 1 << 20, 1 << 21, 1 << 24
+TAG_NOTES, _TAG_SHARDS, _TAG_SPANS = 1 << 20, 1 << 21, 1 << 24
 _WINDOW = 4
 """Number of buckets for which other engines' sums may arrive at the same time. It limits the memory for them."""
 _POLL_SECONDS = 0.02
 
 
-class Wire(Protocol):
+class Transport(Protocol):
     """What connects the ranks of a group. The operations return works with a method ``wait(timeout)``."""
 
     def send(self, tensors: list[torch.Tensor], peer: int, tag: int) -> Any: ...
@@ -127,29 +127,37 @@ class Exchange:
         ``run`` ends with an error."""
         raise NotImplementedError
 
+    @staticmethod
+    def _crash_point(point: CrashPoint) -> None:
+        crash_point(point, at=context.page.offset, who=context.page.engine)
+
     def _forget_sums(self) -> None:
         del self._sums
 
     def _until(self, happened: Callable[[], bool]) -> None:
         with self._told:
             while not happened():
-                if self._stopped() or self.failure is not None:
-                    raise self.failure or PeerLost("the data plane was shut")
+                self._check()
                 self._told.wait(_POLL_SECONDS)
+
+    def _check(self) -> None:
+        """Raise PeerLost if the group is lost."""
+        if self._stopped() or self.failure is not None:
+            raise self.failure or PeerLost("the data plane was shut")
 
 
 class TreeExchange(Exchange):
     """An exact reduction: every number is added in the order of the canonical tree.
 
     Args:
-        wire: connects the ranks.
+        transport: connects the ranks.
         plan: the subtrees of each rank.
         others: as in ``Exchange``.
     """
 
-    def __init__(self, wire: Wire, plan: ReductionPlan, *others: Any) -> None:
+    def __init__(self, transport: Transport, plan: ReductionPlan, *others: Any) -> None:
         super().__init__(*others)
-        self._wire, self._plan, self._owners = wire, plan, plan.owners
+        self._transport, self._plan, self._owners = transport, plan, plan.owners
         self._own = plan.spans[self._rank]
         self._arrivals = {span: Arrivals(self._buckets) for span in self._own}
         self._numbers = {span: index for index, span in enumerate(self._owners)}
@@ -169,7 +177,7 @@ class TreeExchange(Exchange):
             for peer in self._peers:
                 low, high = shard_of(self._buckets[number], peer, self._size)
                 if low < high:
-                    self._sent.append(self.post(self._wire.send, [total[low:high]], peer, tag))
+                    self._sent.append(self.post(self._transport.send, [total[low:high]], peer, tag))
                 if peer == self._peers[0] and span == self._own[-1]:
                     self._crash_point(CrashPoint.ENGINE_IN_REDUCE)
             self._launch(span, number)
@@ -198,7 +206,7 @@ class TreeExchange(Exchange):
                 received[number + _WINDOW] = self._receive(number + _WINDOW, foreign)
         self._until(lambda: self._noted)
         for peer in self._peers:
-            self._sent.append(self.post(self._wire.send, [self.table[self._rank]], peer, _TAG_NOTES))
+            self._sent.append(self.post(self._transport.send, [self.table[self._rank]], peer, TAG_NOTES))
         for works in (self._gathered, self._sent):
             while works:
                 wait(works.pop())
@@ -220,7 +228,7 @@ class TreeExchange(Exchange):
         found = {}
         for span in spans:
             shard = self._sums.memory.arriving(number % _WINDOW, self._numbers[span], high - low)
-            work = self.post(self._wire.recv, [shard], self._owners[span], self._tag(number, span))
+            work = self.post(self._transport.recv, [shard], self._owners[span], self._tag(number, span))
             found[span] = shard, work
         return found
 
@@ -239,8 +247,8 @@ class TreeExchange(Exchange):
             for number, bucket in enumerate(self._buckets):
                 low, high = shard_of(bucket, peer, self._size)
                 if low < high:
-                    works.append(self.post(self._wire.recv, [result[low:high]], peer, _TAG_SHARDS + number))
-            works.append(self.post(self._wire.recv, [self.table[peer]], peer, _TAG_NOTES))
+                    works.append(self.post(self._transport.recv, [result[low:high]], peer, _TAG_SHARDS + number))
+            works.append(self.post(self._transport.recv, [self.table[peer]], peer, TAG_NOTES))
 
     def _sum(self, number: int, bucket: Bucket, arrived: dict[Span, torch.Tensor]) -> None:
         """Sum this rank's shard of a bucket, and send it to all other ranks."""
@@ -254,14 +262,10 @@ class TreeExchange(Exchange):
         if low < high:
             for peer in self._peers:
                 shard = self._result[low:high]
-                self._sent.append(self.post(self._wire.send, [shard], peer, _TAG_SHARDS + number))
+                self._sent.append(self.post(self._transport.send, [shard], peer, _TAG_SHARDS + number))
 
     def _tag(self, number: int, span: Span) -> int:
         return _TAG_SPANS + number * len(self._owners) + self._numbers[span]
-
-    @staticmethod
-    def _crash_point(point: CrashPoint) -> None:
-        crash_point(point, at=context.page.offset, who=context.page.engine)
 
 
 class FastExchange(Exchange):

@@ -1,15 +1,17 @@
 """Groups of engines over torch.distributed: reductions and state transfer, for both frameworks.
 
 Several process groups can exist at the same time: the old group trains while the next one is built. torch's global
-default group is never used. Reduction buffers are in host memory, and gloo sends them. With ``reduction="exact"`` the
-order of every addition is the order of ``splits``, on any device. With ``reduction="fast"`` it is gloo's. An
-implementation over NCCL would be a second plane and a second group in this package; ``engine.main`` and ``driver``
-choose the plane.
+default group is never used. Each group is first connected over gloo, between processors. The memory of reductions is on
+the device that the model computes on. On GPUs a group is connected over NCCL, too, in the background, and its
+reductions change over to it when all processes have that; until then they go through host memory. So nothing ever
+waits for NCCL: neither a start nor the recovery from a lost process. With ``reduction="exact"`` the order of every
+addition is the order of ``splits``, on any device and over any network. With ``reduction="fast"`` it is the library's.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,11 +25,22 @@ from edt_runner import environment
 from edt_runner.adapter import Adapter, Reduced, State
 from edt_runner.comm import connections, state_transfer
 from edt_runner.comm.buckets import Bucket
+from edt_runner.comm.collective_exchange import CollectiveFastExchange, CollectiveTreeExchange
+from edt_runner.comm.collectives import (
+    Collectives,
+    GlooCollectives,
+    NcclCollectives,
+    connect_nccl,
+    has_nccl,
+    warm_up,
+)
 from edt_runner.comm.connections import OPERATION_TIMEOUT, Watchdog
-from edt_runner.comm.exchange import FastExchange, TreeExchange
+from edt_runner.comm.exchange import Exchange, FastExchange, TreeExchange
+from edt_runner.comm.lanes import lane_on
 from edt_runner.comm.reduction import Reduction
+from edt_runner.comm.staged_exchange import StagedExchange
 from edt_runner.comm.state_transfer import post
-from edt_runner.comm.tree_reduction import Memory, PartialSums
+from edt_runner.comm.tree_reduction import HOST, Memory, PartialSums
 from edt_runner.errors import PeerLost
 from edt_runner.splits import ReductionPlan
 
@@ -49,7 +62,9 @@ class _Endpoint:
     faster: Any
     """gloo's device of the faster network; None: there is none."""
     shut: threading.Event
-    """Set when the connections of all groups of this endpoint have been shut."""
+    """Set when the connections of all groups of this endpoint have been shut, or are about to be."""
+    collectives: weakref.WeakSet[Collectives]
+    """Those of all groups of this endpoint."""
 
 
 class GlooPlane:
@@ -62,13 +77,26 @@ class GlooPlane:
         faster: name of the interface of a faster network; None: there is none. Each group begins over the ordinary one.
             In the background it is connected over the faster one, too, and its reductions change over when all
             processes have that (``GlooGroup.change_over``). So nothing ever waits for the faster network.
+        device: the device of locals and sums. GPUs are connected over NCCL in the same way, in the background.
+        collectives: ``auto``: over NCCL where vectors are on GPUs. ``gloo``: nowhere. ``over-gloo``: the operations
+            that NCCL would do are done by gloo, in host memory, so that they can be tested without GPUs.
 
     Raises:
         RuntimeError: gloo finds no such interface.
     """
 
-    def __init__(self, host: str, dtype: torch.dtype, interface: str | None = None, faster: str | None = None) -> None:
-        self._host, self._interface, self._faster, self._dtype = host, interface, faster, dtype
+    def __init__(
+        self,
+        host: str,
+        dtype: torch.dtype,
+        interface: str | None = None,
+        faster: str | None = None,
+        *,
+        device: torch.device = HOST,
+        collectives: str = "auto",
+    ) -> None:
+        self._host, self._interface, self._faster = host, interface, faster
+        self._dtype, self._device, self._collectives = dtype, device, collectives
         self.item_bytes = dtype.itemsize
         """Bytes of a number of a local."""
         self._probe = connections.ProbePort(host)
@@ -83,7 +111,7 @@ class GlooPlane:
             device = dist.ProcessGroupGloo.create_device(hostname=self._host)
         faster = dist.ProcessGroupGloo.create_device(interface=self._faster) if self._faster else None
         addresses = tuple(address for inode, address in connections.listening().items() if inode not in before)
-        return _Endpoint(device, addresses, faster, threading.Event())
+        return _Endpoint(device, addresses, faster, threading.Event(), weakref.WeakSet())
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -92,7 +120,7 @@ class GlooPlane:
 
     def solo(self) -> GlooGroup:
         """Return a group of one process, which needs no network."""
-        return GlooGroup(None, 0, 1, self._dtype, self._endpoint.shut)
+        return GlooGroup(None, 0, 1, self._dtype, self._endpoint.shut, self._device)
 
     def build(self, store: str, key: str, rank: int, size: int) -> GlooGroup:
         """Build a group with other processes. All of them call this at about the same time.
@@ -112,9 +140,24 @@ class GlooPlane:
             group = _connected(endpoint.device, store, key, rank, size)
         except RuntimeError as error:
             raise PeerLost(f"group {key} was not built: {error}") from error
-        found = GlooGroup(group, rank, size, self._dtype, endpoint.shut)
-        if endpoint.faster is not None:
+        found = GlooGroup(group, rank, size, self._dtype, endpoint.shut, self._device)
+        if self._collectives == "over-gloo" or (
+            self._collectives == "auto" and self._device.type == "cuda" and has_nccl()
+        ):
+            found.connect_collectives(lambda: self._connect_collectives(endpoint, store, key, rank, size))
+        elif endpoint.faster is not None:
             found.connect_faster(lambda: _connected(endpoint.faster, store, f"{key}/faster", rank, size))
+        return found
+
+    def _connect_collectives(self, endpoint: _Endpoint, store: str, key: str, rank: int, size: int) -> Collectives:
+        found: Collectives
+        if self._collectives == "over-gloo":
+            found = GlooCollectives(_connected(endpoint.device, store, f"{key}/collectives", rank, size))
+        else:
+            found = connect_nccl(store, f"{key}/nccl", rank, size, self._device)
+        endpoint.collectives.add(found)
+        if endpoint.shut.is_set():
+            found.abort()
         return found
 
     def shut(self, peers: Collection[str]) -> None:
@@ -124,8 +167,11 @@ class GlooPlane:
         Args:
             peers: addresses (``host:port``) of the other processes' planes and of the store.
         """
-        connections.shut(own=self._endpoint.addresses, peers=peers)
-        self._endpoint.shut.set()
+        endpoint = self._endpoint
+        connections.shut(own=endpoint.addresses, peers=peers)
+        endpoint.shut.set()
+        for each in list(endpoint.collectives):
+            each.abort()
 
     def renew(self) -> None:
         """Listen at new addresses, so that later groups share nothing with the groups that were shut. A peer may still
@@ -150,13 +196,25 @@ class GlooGroup:
         size: number of ranks.
         dtype: dtype of locals and sums.
         shut: an event that is set when the group's connections have been shut.
+        device: the device of locals and sums.
     """
 
-    def __init__(self, group: Any, rank: int, size: int, dtype: torch.dtype, shut: threading.Event) -> None:
+    def __init__(
+        self,
+        group: Any,
+        rank: int,
+        size: int,
+        dtype: torch.dtype,
+        shut: threading.Event,
+        device: torch.device = HOST,
+    ) -> None:
         self.rank, self.size = rank, size
-        self._open_group, self._dtype = group, dtype
-        self._wire, self._faster = group, None
-        """What reductions go over; and what else they could go over."""
+        self._open_group, self._dtype, self._device = group, dtype, device
+        self._transport, self._faster = group, None
+        """The gloo group that reductions go over; and what else they could go over."""
+        self._collectives: Collectives | None = None
+        """What reductions go over instead."""
+        self._entered = threading.Event()
         self._shut = shut
         self._watchdog = Watchdog(shut, group)
         """Takes part in reductions."""
@@ -164,6 +222,9 @@ class GlooGroup:
         """Waits for everything else, also during a reduction."""
         self._closed, self._changing = False, threading.Lock()
         self._memories: dict[int, Memory] = {}
+        self._copies: dict[int, Memory] = {}
+        """Host memory for vectors on a GPU that are reduced in host memory."""
+        self._lane = lane_on(device)
 
     @property
     def _group(self) -> Any:
@@ -184,12 +245,34 @@ class GlooGroup:
             connect: returns a process group with the same ranks. It raises RuntimeError if the processes cannot be
                 connected; then the group goes on as it is.
         """
+        self._in_background(connect)
 
+    def connect_collectives(self, connect: Callable[[], Collectives]) -> None:
+        """Connect this group's processes for collectives, in the background.
+
+        Their first operation is launched after ``enter``. Before that the engine may use those of another group, and
+        NCCL wants the operations of one device to be launched in one order in all processes.
+
+        Args:
+            connect: connects them. It raises RuntimeError if that is not possible; then the group goes on as it is.
+        """
+
+        def run() -> Collectives:
+            found = connect()
+            self._entered.wait()
+            if not self._closed:
+                warm_up(found, self.rank, self.size, self._dtype, self._device)
+            return found
+
+        self._in_background(run)
+
+    def _in_background(self, connect: Callable[[], Any]) -> None:
         def run() -> None:
             try:
                 found = connect()
             except RuntimeError as error:
-                print(f"edt: reductions stay on the ordinary network: {error}", flush=True)
+                if not self._closed and not self._shut.is_set():
+                    print(f"edt: reductions stay on the ordinary network: {error}", flush=True)
                 return
             with self._changing:
                 if not self._closed:
@@ -197,19 +280,32 @@ class GlooGroup:
 
         threading.Thread(target=run, name="edt-faster", daemon=True).start()
 
+    def enter(self) -> None:
+        """Note that this process works in this group from now on, and uses no other for reductions."""
+        self._entered.set()
+
     @property
     def has_faster(self) -> bool:
         """Whether this process is connected over the faster network. All processes tell each other in their notes."""
         return self._faster is not None
 
+    @property
+    def reduces_over(self) -> str:
+        """What reductions go over: ``nccl`` or ``gloo``."""
+        return self._collectives.name if self._collectives is not None else "gloo"
+
     def change_over(self) -> None:
         """Let all later reductions go over the faster network. All processes do this between the same two steps, when
         all of them are connected. No bit depends on the network."""
         with self._changing:
-            if self._faster is None or self._wire is self._faster:
+            if self._faster is None or self._faster in (self._transport, self._collectives):
+                return
+            if isinstance(self._faster, GlooCollectives | NcclCollectives):
+                self._collectives = self._faster
+                print(f"edt: reductions go over {self.reduces_over} now", flush=True)
                 return
             self._watchdog.close()
-            self._wire, self._watchdog = self._faster, Watchdog(self._shut, self._faster)
+            self._transport, self._watchdog = self._faster, Watchdog(self._shut, self._faster)
 
     # ── reduction ─────────────────────────────────────────────────────────────────────────────────────────────
     def begin(
@@ -234,19 +330,31 @@ class GlooGroup:
         Raises:
             PeerLost: the group is closed, or its connections have been shut.
         """
-        wire, length = self._open_wire(), max(end for _, end in buckets)
-        memory = self._memories.setdefault(length, Memory(length, self._dtype))
-        memory.begin()
-        total = None if exact else memory.result(self.size * notes, again=wire is None)
-        sums = PartialSums(memory, total, previous)
-        if wire is None:
+        transport, collectives = self._open()
+        length = max(end for _, end in buckets)
+        staged = self._device != HOST and collectives is None and transport is not None
+        extra = 0 if staged or collectives is not None else self.size * notes  # the notes, behind the total
+        total = None if exact else extra
+        sums = _sums(self._memories, length, self._dtype, self._device, total, previous, again=transport is None)
+        if transport is None:
             return Reduction(plan, sums, self.rank, None, self._watchdog)
-        shared = (sums, buckets, self.rank, self.size, notes, self._watchdog.is_shut)
-        exchange = TreeExchange(wire, plan, *shared) if exact else FastExchange(self._all_reduce, *shared)
+        shared = (buckets, self.rank, self.size, notes, self._watchdog.is_shut)
+        exchange: Exchange | StagedExchange
+        if collectives is not None and exact:
+            exchange = CollectiveTreeExchange(plan, collectives, self._group, sums, *shared)
+        elif collectives is not None:
+            exchange = CollectiveFastExchange(collectives, self._group, sums, *shared)
+        elif staged:
+            total = None if exact else self.size * notes
+            host = _sums(self._copies, length, self._dtype, HOST, total, None, again=False)
+            inner = _over_transport(transport, plan, host, shared)
+            exchange = StagedExchange(inner, host, sums, buckets, self._lane)
+        else:
+            exchange = _over_transport(transport, plan, sums, shared)
         return Reduction(plan, sums, self.rank, exchange, self._watchdog)
 
-    def _open_wire(self) -> Any:
-        """What reductions go over; None: this process is alone.
+    def _open(self) -> tuple[Any, Collectives | None]:
+        """What reductions go over. The first is None if this process is alone.
 
         Raises:
             PeerLost: the group is closed.
@@ -254,28 +362,25 @@ class GlooGroup:
         with self._changing:
             if self._closed:
                 raise PeerLost("the group is closed")
-            return self._wire
-
-    def _all_reduce(self, tensor: torch.Tensor) -> Any:
-        options = c10d.AllreduceOptions()
-        options.timeout = OPERATION_TIMEOUT
-        return self._open_wire().allreduce([tensor], options)
+            return self._transport, self._collectives
 
     def inherit(self, old: GlooGroup) -> None:
         """Take over the memory of the group in which this process worked before. All of its operations are done."""
         self._memories, old._memories = old._memories, {}
+        self._copies, old._copies = old._copies, {}
 
     def send_reduced(self, reduced: Reduced, to: Sequence[int]) -> None:
         """Send the sum of the last reduction to the ranks ``to``, which have not applied it."""
         assert self._group is not None
-        self._state_watchdog.wait([post(self._group.send, [reduced.contiguous()], peer, _TAG_REDUCED) for peer in to])
+        sent = reduced.cpu().contiguous()
+        self._state_watchdog.wait([post(self._group.send, [sent], peer, _TAG_REDUCED) for peer in to])
 
     def receive_reduced(self, length: int, source: int) -> Reduced:
         """Receive the tensor that rank ``source`` sends with ``send_reduced``: a new tensor of shape (length,)."""
         assert self._group is not None
         reduced = torch.empty(length, dtype=self._dtype)
         self._state_watchdog.wait([post(self._group.recv, [reduced], source, _TAG_REDUCED)])
-        return reduced
+        return reduced.to(self._device)
 
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────
     def send_state(
@@ -315,9 +420,12 @@ class GlooGroup:
         with self._changing:
             self._closed = True
             # this thread releases them, not the thread that waits in one of them
-            group, self._open_group = (self._open_group, self._wire, self._faster), None
-            self._wire = self._faster = None
-            self._memories = {}
+            group, self._open_group = (self._open_group, self._transport, self._faster), None
+            if self._collectives is not None:
+                self._collectives.abort()
+            self._transport = self._faster = self._collectives = None
+            self._memories, self._copies = {}, {}
+        self._entered.set()
         self._watchdog.close()
         self._state_watchdog.close()
         del group
@@ -336,3 +444,43 @@ def _connected(device: Any, store: str, key: str, rank: int, size: int) -> Any:
     options._devices = [device]
     options._timeout = timeout
     return dist.ProcessGroupGloo(dist.PrefixStore(key, client), rank, size, options)
+
+
+def _sums(
+    memories: dict[int, Memory],
+    length: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    total: int | None,
+    previous: PartialSums | None,
+    *,
+    again: bool,
+) -> PartialSums:
+    """Begin the sums of a step, in memory that is used again for each step of this length.
+
+    Args:
+        memories: the memory, by length.
+        length, dtype, device: of the sums.
+        total: how many further numbers the total of a fast reduction has; None: the reduction is exact.
+        previous: the sums of a failed try.
+        again: whether a total may be in the memory of the step before.
+    """
+    found = memories.get(length)
+    if found is None:
+        pinned = device == HOST and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+        found = memories[length] = Memory(length, dtype, device, pinned=pinned)
+    found.begin()
+    return PartialSums(found, None if total is None else found.result(total, again=again), previous)
+
+
+def _over_transport(transport: Any, plan: ReductionPlan, sums: PartialSums, shared: Any) -> Exchange:
+    """An exchange of sums in host memory over a gloo group."""
+    if sums.total is None:
+        return TreeExchange(transport, plan, sums, *shared)
+
+    def all_reduce(tensor: torch.Tensor) -> Any:
+        options = c10d.AllreduceOptions()
+        options.timeout = OPERATION_TIMEOUT
+        return transport.allreduce([tensor], options)
+
+    return FastExchange(all_reduce, sums, *shared)

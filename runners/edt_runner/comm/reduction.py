@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
-
 from edt_runner.adapter import Reduced
 from edt_runner.comm.connections import Watchdog
 from edt_runner.comm.exchange import Exchange
+from edt_runner.comm.lanes import wait_for_device
+from edt_runner.comm.staged_exchange import StagedExchange
 from edt_runner.comm.tree_reduction import Fill, PartialSums
 from edt_runner.errors import PeerLost
-from edt_runner.splits import ReductionPlan, Span
+from edt_runner.splits import ReductionPlan
 from edt_runner.step_times import Phase, clock
 
 
@@ -30,7 +30,12 @@ class Reduction:
     """
 
     def __init__(
-        self, plan: ReductionPlan, sums: PartialSums, rank: int, exchange: Exchange | None, watchdog: Watchdog
+        self,
+        plan: ReductionPlan,
+        sums: PartialSums,
+        rank: int,
+        exchange: Exchange | StagedExchange | None,
+        watchdog: Watchdog,
     ) -> None:
         self._plan, self._rank, self._exchange, self._watchdog = plan, rank, exchange, watchdog
         self.sums = sums
@@ -48,7 +53,7 @@ class Reduction:
             fill: is called with the index of each own micro-batch that is not summed yet, in ascending order, and with
                 a sink that it fills with the micro-batch's local.
         """
-        ready = self._exchange.ready if self._exchange is not None else _ready
+        ready = self._exchange.ready if self._exchange is not None else None
         if self.sums.total is not None:
             self.sums.sum_all(self._plan.split[self._rank], fill, ready)
             return
@@ -73,6 +78,8 @@ class Reduction:
         sums = self.sums
         if self._watchdog.is_closed:
             raise PeerLost("the group is closed")
+        with clock.within(Phase.BACKWARD):  # on a GPU the passes have only been launched
+            wait_for_device(sums.memory.device)()
         if self._exchange is None or self._job is None:
             whole = sums.whole if sums.total is not None else sums.memory.publish(sums.held.pop(self._plan.root))
             return whole, [list(notes())]
@@ -84,7 +91,3 @@ class Reduction:
         sums.memory.give_back(*sums.held.values())
         sums.held.clear()
         return reduced, table
-
-
-def _ready(span: Span, total: torch.Tensor, start: int, end: int) -> None:
-    """Nobody needs to know which numbers are final."""

@@ -1,6 +1,7 @@
 """The sums that one engine makes of its own micro-batches in one step, and the memory for them. No network.
 
-A *local* is a flat tensor of shape (length,) in host memory: the numbers that one micro-batch adds to the reduction.
+A *local* is a flat tensor of shape (length,) in the memory of the device that the model computes on: the numbers that
+one micro-batch adds to the reduction. Its bits and those of all sums are those of a sum in the canonical order.
 The sum of a subtree has the same shape. A local is never kept by itself where it can be added at once: the first
 micro-batch of a subtree is written to a buffer, the second is added to it, and so on up the tree. So an engine of n
 micro-batches needs about log2(n) buffers, at least one.
@@ -17,10 +18,17 @@ import torch
 from edt_runner.splits import Span, children
 from edt_runner.step_times import Phase, clock
 
+HOST = torch.device("cpu")
 _SMALL = 1 << 14
 """Tensors of fewer numbers are added with one call for all of them."""
 _CHUNK = 1 << 17
-"""How many numbers are scaled and added at a time, so that they stay in a core's cache in between."""
+"""How many numbers are scaled and added at a time on a processor, so that they stay in a core's cache in between."""
+_DEVICE_CHUNK = 1 << 26
+"""The same on a GPU, where only the memory for the products matters, and each operation costs a launch."""
+
+
+def _chunk(tensor: torch.Tensor) -> int:
+    return _CHUNK if tensor.device.type == "cpu" else _DEVICE_CHUNK
 
 
 def is_exact(factor: float) -> bool:
@@ -57,6 +65,8 @@ class Sink:
         self._ready, self._scratch = ready, scratch or (lambda: torch.empty_like(target))
         self.missing = len(target)
         """How many numbers have not been put yet."""
+        self.is_watched = ready is not None
+        """Whether somebody wants to know early which numbers have reached their last place."""
 
     def put(self, start: int, values: torch.Tensor, factor: float = 1.0) -> None:
         """Take ``values`` x ``factor`` as the numbers from ``start`` on.
@@ -100,18 +110,19 @@ class Sink:
             torch._foreach_add_(places, values, alpha=factor)
         else:
             pairs = list(zip(places, values, strict=True))
-            small = [(place, each) for place, each in pairs if each.numel() < _SMALL]
-            if small:
-                products = torch._foreach_mul([each for _, each in small], factor)
-                torch._foreach_add_([place for place, _ in small], products)
+            most = _SMALL if self.target.device.type == "cpu" else _DEVICE_CHUNK
+            for some in _bundles([pair for pair in pairs if pair[1].numel() < most], most):
+                products = torch._foreach_mul([each for _, each in some], factor)
+                torch._foreach_add_([place for place, _ in some], products)
             for place, each in pairs:
-                if each.numel() >= _SMALL:
+                if each.numel() >= most:
                     _add_product(place.reshape(-1), each.reshape(-1), factor)
 
     def put_range(self, start: int, end: int) -> None:
         """Note that all numbers from ``start`` to ``end`` - 1 have been given to ``target`` by ``put_all``."""
-        for low in range(start, end, _CHUNK) if self._folds else ():
-            self._fold(low, min(end, low + _CHUNK))
+        chunk = _chunk(self.target)
+        for low in range(start, end, chunk) if self._folds else ():
+            self._fold(low, min(end, low + chunk))
         self._done(start, end)
 
     def put_zeros(self, start: int, end: int) -> None:
@@ -142,12 +153,13 @@ class Sink:
         if not self._folds:
             _add_product(place, flat, factor)
             return
-        for low in range(0, len(flat), _CHUNK):
-            part = flat[low : low + _CHUNK]
+        chunk = _chunk(place)
+        for low in range(0, len(flat), chunk):
+            part = flat[low : low + chunk]
             if exact:
-                place[low : low + _CHUNK].add_(part, alpha=factor)
+                place[low : low + chunk].add_(part, alpha=factor)
             else:
-                _add_product(place[low : low + _CHUNK], part, factor)
+                _add_product(place[low : low + chunk], part, factor)
             self._fold(start + low, start + low + len(part))
 
     def _fold(self, start: int, end: int) -> None:
@@ -162,31 +174,52 @@ class Sink:
 
 def _add_product(place: torch.Tensor, values: torch.Tensor, factor: float) -> None:
     """Add ``values`` x ``factor`` to ``place``, both of one dimension. The product is rounded first."""
-    product = torch.empty(min(len(values), _CHUNK), dtype=place.dtype)
-    for low in range(0, len(values), _CHUNK):
-        part = values[low : low + _CHUNK]
-        place[low : low + _CHUNK].add_(torch.mul(part, factor, out=product[: len(part)]))
+    chunk = _chunk(place)
+    product = torch.empty(min(len(values), chunk), dtype=place.dtype, device=place.device)
+    for low in range(0, len(values), chunk):
+        part = values[low : low + chunk]
+        place[low : low + chunk].add_(torch.mul(part, factor, out=product[: len(part)]))
+
+
+def _bundles(
+    pairs: list[tuple[torch.Tensor, torch.Tensor]], most: int
+) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
+    """Cut pairs of tensors into lists. On a processor there is one list, since only small tensors are in it; on a GPU
+    each list has about ``most`` numbers, since all of its products are in memory together."""
+    some: list[tuple[torch.Tensor, torch.Tensor]] = []
+    numbers = 0
+    for place, each in pairs:
+        some.append((place, each))
+        numbers += each.numel() if place.device.type != "cpu" else 0
+        if numbers >= most:
+            yield some
+            some, numbers = [], 0
+    if some:
+        yield some
 
 
 Fill = Callable[[int, Sink], None]
 """Is called with the number of a micro-batch, and with a sink that takes its local."""
-Ready = Callable[[Span, torch.Tensor, int, int], None]
-"""Is called with a subtree, its sum and (start, end), when these numbers of the sum are final."""
+Ready = Callable[[Span, torch.Tensor, int, int], None] | None
+"""Is called with a subtree, its sum and (start, end), when these numbers of the sum are final. None: nobody needs to
+know."""
 
 TOTAL: Span = (0, 0)
 """Stands for the total of a fast reduction, which has no subtrees."""
 
 
 class Memory:
-    """Host memory for the reductions of vectors of one length. It is used again in each step.
+    """Memory for the reductions of vectors of one length. It is used again in each step.
 
     Args:
         length: how many numbers a vector has.
         dtype: dtype of all tensors.
+        device: the device that the memory is on.
+        pinned: whether it is host memory that a GPU can copy to and from while both go on.
     """
 
-    def __init__(self, length: int, dtype: torch.dtype) -> None:
-        self.length, self._dtype = length, dtype
+    def __init__(self, length: int, dtype: torch.dtype, device: torch.device = HOST, *, pinned: bool = False) -> None:
+        self.length, self.dtype, self.device, self._pinned = length, dtype, device, pinned
         self._free: list[torch.Tensor] = []
         self._used = self._most = 0
         """How many buffers are in use, and the most that were at once since ``begin``."""
@@ -199,7 +232,10 @@ class Memory:
         """Return a buffer of shape (length,). Its contents are undefined."""
         self._used += 1
         self._most = max(self._most, self._used)
-        return self._free.pop() if self._free else torch.empty(self.length, dtype=self._dtype)
+        return self._free.pop() if self._free else self._empty(self.length)
+
+    def _empty(self, length: int) -> torch.Tensor:
+        return torch.empty(length, dtype=self.dtype, device=self.device, pin_memory=self._pinned)
 
     def give_back(self, *buffers: torch.Tensor) -> None:
         """Return buffers from ``take``, of this memory or another, that are not used any more."""
@@ -233,7 +269,7 @@ class Memory:
             self._results.reverse()
         found = self._results[0]
         if found is None or len(found) != self.length + extra:
-            found = self._results[0] = torch.empty(self.length + extra, dtype=self._dtype)
+            found = self._results[0] = self._empty(self.length + extra)
             self._wholes.append((found, found[: self.length]))
         self._wholes = [(of, whole) for of, whole in self._wholes if any(of is each for each in self._results)]
         return found
@@ -246,7 +282,7 @@ class Memory:
         """Return a tensor of shape (size,) for numbers that arrive. There is one for each (slot, index)."""
         found = self._arriving.get((slot, index))
         if found is None or len(found) < size:
-            found = self._arriving[slot, index] = torch.empty(size, dtype=self._dtype)
+            found = self._arriving[slot, index] = self._empty(size)
         return found[:size]
 
 
@@ -264,7 +300,7 @@ class PartialSums:
 
     def __init__(self, memory: Memory, total: torch.Tensor | None, previous: PartialSums | None) -> None:
         self.memory, self.total = memory, total
-        self.length = memory.length
+        self.length, self.dtype = memory.length, memory.dtype
         self.held: dict[Span, torch.Tensor] = {}
         """Sums of subtrees."""
         self.kept: dict[Span, torch.Tensor] = {}
@@ -311,13 +347,12 @@ class PartialSums:
         assert self.total is not None
         place = self.whole
         for number, index in enumerate(micro_batches):
-            last = number == len(micro_batches) - 1
-            self._fill(
-                fill, index, place, adds=number > 0, ready=(lambda a, b: ready(TOTAL, place, a, b)) if last else None
-            )
+            told = _told(ready, TOTAL, place) if number == len(micro_batches) - 1 else None
+            self._fill(fill, index, place, adds=number > 0, ready=told)
         if not micro_batches:
             place.zero_()
-            ready(TOTAL, place, 0, self.length)
+            if ready is not None:
+                ready(TOTAL, place, 0, self.length)
 
     def sum_subtree(self, root: Span, fill: Fill, ready: Ready) -> None:
         """Sum the micro-batches of a subtree, in the order of the tree. Kept sums are used again.
@@ -350,7 +385,7 @@ class PartialSums:
         kept = self.kept.pop(unit, None)
         target = buffers[0] if buffers else kept if kept is not None else self.memory.take()
         into = buffers[-1] if buffers else target
-        told = (lambda a, b: ready(root, into, a, b)) if whole else None
+        told = _told(ready, root, into) if whole else None
         for left in lefts:  # if ``fill`` raises, these are no longer what they were
             del self.held[left]
         if kept is None:
@@ -385,6 +420,10 @@ class PartialSums:
         self.memory.give_back(*taken)
         if sink.missing:
             raise RuntimeError(f"micro-batch {index}: {sink.missing} of {len(target)} numbers were not put")
+
+
+def _told(ready: Ready, span: Span, total: torch.Tensor) -> Callable[[int, int], None] | None:
+    return None if ready is None else lambda start, end: ready(span, total, start, end)
 
 
 def sum_upper_tree(

@@ -161,7 +161,7 @@ class Auditing:
 
     def _local(self, step: Step, offset: int, index: int, batch: Any, count: int) -> Any:
         """Compute a micro-batch. Returns its local, of shape (length,)."""
-        local = new_vector(self._adapter.size(step.kind), self._adapter.dtype)
+        local = new_vector(self._adapter.size(step.kind), self._adapter.dtype, self._adapter.vector_device)
         self._stream(step, offset, index, batch, count, Sink(local, adds=False))
         if self._faults.flips(step.training_steps_before):
             flip(local)

@@ -393,6 +393,7 @@ class Engine:
         """Work in ``generation`` from now on."""
         self._link.enter(generation, self._membership.group if self._membership is not None else None)
         self._membership = Membership(generation, members, group, self._link.name)
+        group.enter()
         self._set_status(EngineState.TRAINING, step=self._steps.training_steps)
         self._announced = 0
         self._steps.enter(len(members))

@@ -62,5 +62,6 @@ class Faults:
 
 def flip(local: Any) -> None:
     """Flip one bit of the first number of a torch tensor, in its upper half."""
-    number = local[:1].numpy().view("uint8")
-    number[len(number) // 2] ^= 1
+    number = local[:1].cpu().numpy()
+    number.view("uint8")[number.itemsize // 2] ^= 1
+    local[:1] = local.new_tensor(number)

@@ -83,7 +83,14 @@ def _prepare(training: Training, role: Context) -> EngineParts:
     facts = training.facts()
     adapter, hooks = training.with_callbacks(adapter, runs=True)
     _warm_up(training, adapter)
-    plane = GlooPlane(spec.host, adapter.dtype, environment.gloo_interface(), environment.faster_interface())
+    plane = GlooPlane(
+        spec.host,
+        adapter.dtype,
+        environment.gloo_interface(),
+        environment.faster_interface(),
+        device=adapter.vector_device,
+        collectives=environment.collectives(),
+    )
     computing = training.request.trainable.framework.computing(on_device=role.device != "cpu")
     note = Path(spec.spool_dir) / agent_link.COORDINATOR
     link = EngineLink(role.coordinator, note, spec.token, role.name, plane, computing)

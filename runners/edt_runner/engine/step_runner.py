@@ -320,6 +320,9 @@ class StepRunner:
             return
         if self._auditing.compute(step, self.offset, index, batch, len(indices), sink):
             self._parts.recorder.hold(step.epoch, step.training_steps_before, index, indices)
+        if self._adapter.vector_device.type != "cpu":  # the GPU computes still
+            with clock.within(Phase.DATA):
+                self._loader.prepare(self._adapter.placed)
         context.page.write(ActivityKind.APPLYING, self.offset)
 
     def commit(self, reduced: Reduced, membership: Membership, step: Step) -> None:

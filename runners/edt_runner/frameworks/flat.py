@@ -1,7 +1,8 @@
 """The flat vector that one micro-batch adds to a step's reduction, as the adapters of both frameworks lay it out.
 
-A micro-batch of a training step writes one vector of one dimension. The vector is in host memory, even if the model is
-on a GPU. The step's reduction is the sum of the vectors of all its micro-batches. The sections, in this order:
+A micro-batch of a training step writes one vector of one dimension. The vector of a PyTorch model is on the device that
+the model computes on; that of a Keras model is in host memory. The step's reduction is the sum of the vectors of all
+its micro-batches. The sections, in this order:
 
     section     numbers                            what a micro-batch writes there
     gradients   those of all trained parameters    gradient x the micro-batch's share of the step
@@ -39,7 +40,7 @@ from torch import Tensor
 from edt_runner.adapter import State
 from edt_runner.callbacks.records import bytes_of
 from edt_runner.comm.buckets import Bucket, buckets_of
-from edt_runner.comm.tree_reduction import Sink
+from edt_runner.comm.tree_reduction import HOST, Sink
 from edt_runner.host_copies import in_host_memory
 from edt_runner.schedule import StepKind
 
@@ -101,9 +102,9 @@ def flat_dtype(types: Iterable[str]) -> torch.dtype:
     return torch.float64 if "float64" in types else torch.float32
 
 
-def new_vector(length: int, dtype: torch.dtype) -> Tensor:
-    """A flat vector of shape (length,) in host memory. Its contents are undefined."""
-    return torch.empty(length, dtype=dtype)
+def new_vector(length: int, dtype: torch.dtype, device: torch.device = HOST) -> Tensor:
+    """A flat vector of shape (length,) on a device. Its contents are undefined."""
+    return torch.empty(length, dtype=dtype, device=device)
 
 
 def type_name(dtype: torch.dtype) -> str:
@@ -122,6 +123,8 @@ class FlatAdapter:
     layout: FlatLayout
     dtype: torch.dtype
     """Dtype of flat vectors."""
+    vector_device = HOST
+    """The device of flat vectors."""
 
     def __init__(self) -> None:
         self._endings: dict[str, str] = {}
@@ -140,6 +143,9 @@ class FlatAdapter:
         if not self._buckets or self._buckets[-1][1] != length:
             self._buckets = buckets_of(self.layout.gradients, length, self.dtype.itemsize)
         return self._buckets
+
+    def placed(self, batch: Any) -> Any:
+        return batch
 
     def micro_batch(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> None:
         raise NotImplementedError
@@ -195,18 +201,24 @@ _ROW = 2048
 bits of the sum would depend on the number of threads."""
 _ROWS = 512
 """How many rows are looked at together. So few bytes are converted to float64 at once."""
+_DEVICE_NUMBERS = 1 << 24
+"""How many numbers are converted to float64 at once on a GPU."""
 _LEAST = 2.0**-90
 """The least sum of a row's squares in float32. With a lesser one, squares may have become 0."""
 
 
 def squared_norm(numbers: Tensor) -> float:
-    """The squared L2 norm of a vector in host memory, always summed in the same order.
+    """The squared L2 norm of a vector, on processors and on each kind of GPU always summed in the same order.
 
-    The squares of a row are added in float32, in one pass over memory. This rounds the sum of a row by about 1e-7, and
-    the sum of many rows by far less. Rows whose numbers are too large or too small for squares in float32 are added in
-    float64, and so are the rows of all vectors that are not float32. The sums of rows are added in float64.
+    On a GPU squares are added in float64. On a processor the squares of a row are added in float32, in one pass over
+    memory. This rounds the sum of a row by about 1e-7, and the sum of many rows by far less. Rows whose numbers are too
+    large or too small for squares in float32 are added in float64, and so are the rows of all vectors that are not
+    float32. The sums of rows are added in float64.
     """
-    flat = numbers.detach().cpu().numpy()
+    if numbers.device.type != "cpu":
+        parts = [part.double().square_().sum() for part in torch.split(numbers.detach(), _DEVICE_NUMBERS)]
+        return float(torch.stack(parts).sum()) if parts else 0.0
+    flat = numbers.detach().numpy()
     whole = len(flat) // _ROW * _ROW
     rows, rest = flat[:whole].reshape(-1, _ROW), flat[whole:].astype(np.float64)
     with np.errstate(all="ignore"):  # numbers that are too large for float32 are no mistake here

@@ -78,13 +78,20 @@ class Samples(Protocol):
 class EngineAdapter(Adapter, Protocol):
     """An adapter as it is set up outside the engine.
 
-    Its flat vectors are torch tensors of one dimension in host memory. Its optimizer can take a step with other
+    Its flat vectors are torch tensors of one dimension. Its optimizer can take a step with other
     hyperparameters than its own.
     """
 
     @property
     def dtype(self) -> torch.dtype:
         """Dtype of flat vectors, local and reduced: float32 or float64."""
+
+    @property
+    def vector_device(self) -> torch.device:
+        """The device of flat vectors."""
+
+    def placed(self, batch: Any) -> Any:
+        """Begin to copy a batch to the model's device, for a later pass. Returns what the pass takes in its place."""
 
     @property
     def gradient_size(self) -> int:

@@ -29,12 +29,13 @@ from edt_runner.frameworks.flat import (
     Sections,
     flat_dtype,
     is_finite,
+    new_vector,
     squared_norm,
     type_name,
 )
 from edt_runner.frameworks.options import StepOptions
 from edt_runner.frameworks.pytorch import FRAMEWORK, compiling
-from edt_runner.frameworks.pytorch.batches import counter_of_tokens, moved
+from edt_runner.frameworks.pytorch.batches import Placed, counter_of_tokens, moved
 from edt_runner.frameworks.pytorch.buffers import Buffers
 from edt_runner.frameworks.pytorch.companions import Companions
 from edt_runner.frameworks.pytorch.gradients import Gradients
@@ -61,7 +62,7 @@ class TorchAdapter(FlatAdapter):
         optimizers: one optimizer of the model's parameters, or several; they are stepped without a closure.
         asked: how loss and metrics are computed, or only the loss function (outputs, targets) -> mean loss.
         metrics: name -> (outputs, targets) -> mean over the micro-batch or None, or a metric of ``torchmetrics``.
-        device: the device that the model computes on; flat vectors are in host memory in any case.
+        device: the device that the model computes on; flat vectors are there, too.
         options: what the user asks of passes and steps.
         schedulers: the schedulers that move after each step.
         companions: the further objects whose state belongs to the training's.
@@ -89,6 +90,11 @@ class TorchAdapter(FlatAdapter):
         self.optimizers = OptimizerSet(members, device)
         self.optimizer_name = self.optimizers.name
         self._device, self._reduction = device, asked.loss_reduction
+        self.vector_device = device
+        self._copies: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        """The CUDA stream on which batches come to the GPU."""
+        self._present: dict[tuple[bool, ...], Tensor] = {}
+        """The section ``present`` for each pattern that has occurred."""
         self._count_tokens = asked.token_count or counter_of_tokens(model)
         self._passes = Passes(self.model, members, asked, train_set)
         if self._options.compile:
@@ -137,7 +143,7 @@ class TorchAdapter(FlatAdapter):
     def warm_up(self, batch: Any) -> None:
         if self._passes.tells:
             self._find_metrics(batch)
-        local = torch.empty(self.size(StepKind.TRAIN), dtype=self.dtype)
+        local = new_vector(self.size(StepKind.TRAIN), self.dtype, self._device)
         with self._gradients.trying():
             self.micro_batch(batch, 1, 1, 0, local)
         self._buffers.restore()
@@ -159,6 +165,10 @@ class TorchAdapter(FlatAdapter):
         self._buffers.restore()
         self._gradients.clear()
 
+    def placed(self, batch: Any) -> Any:
+        """Begin to copy a batch to the model's device, for a later pass. Returns what the pass takes in its place."""
+        return batch if self._copies is None else Placed(batch, self._device, self._copies)
+
     def micro_batch(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> None:
         batch, computed = self._forward(batch, seed)
         self._backward(computed)
@@ -177,16 +187,16 @@ class TorchAdapter(FlatAdapter):
             self._backward(computed)
             present = [parameter.grad is not None for parameter in self._parameters]
             sink.put_zeros(0, self.gradient_size)
-        elif self._gradients.streams:
+        elif self._gradients.streams and (sink.is_watched or self._gradients.pays):
             with self._gradients.streaming(sink, share) as present:
                 self._backward(computed)
         else:
             self._backward(computed)
             present = self._gradients.put(sink, share)
         crash_point(CrashPoint.ENGINE_BACKWARD, at=context.page.offset, who=context.page.engine)
-        rest = torch.empty(self.size(StepKind.TRAIN) - self.gradient_size, dtype=self.dtype)
+        rest = new_vector(self.size(StepKind.TRAIN) - self.gradient_size, self.dtype, self._device)
         flat = self.layout.rest(rest)
-        flat.present.copy_(torch.tensor(present))
+        self._write_present(flat.present, present)
         self._write_buffers(flat, count / total)
         self._write_sums(flat.sums, computed, count, weight)
         self._buffers.restore()
@@ -195,9 +205,19 @@ class TorchAdapter(FlatAdapter):
     def _forward(self, batch: Any, seed: int) -> tuple[Any, Computed]:
         """Run the forward pass of a micro-batch. Returns the batch on the model's device, and what was computed."""
         self.prepare(seed)
-        batch = moved(batch, self._device)
+        batch = self._on_device(batch)
         with clock.within(Phase.FORWARD), self.precision.autocast():
             return batch, self._passes.train(batch)
+
+    def _on_device(self, batch: Any) -> Any:
+        return batch.arrived() if isinstance(batch, Placed) else moved(batch, self._device)
+
+    def _write_present(self, place: Tensor, present: Sequence[bool]) -> None:
+        """Write that section. What comes from host memory would have to wait for a GPU."""
+        key = tuple(present)
+        if key not in self._present:
+            self._present[key] = torch.tensor(present, dtype=self.dtype, device=self._device)
+        place.copy_(self._present[key])
 
     def _backward(self, computed: Computed) -> None:
         """Run the backward pass, unless a step of the user has done so."""
@@ -229,7 +249,7 @@ class TorchAdapter(FlatAdapter):
         crash_point(CrashPoint.ENGINE_BACKWARD, at=context.page.offset, who=context.page.engine)
         with clock.within(Phase.COPIES):
             flat = self.layout.sections(local)
-            self._gradients.write(local, flat.present, gradient_share)
+            self._write_present(flat.present, self._gradients.put(Sink(local, adds=False), gradient_share))
             self._write_buffers(flat, share)
 
     def _write_buffers(self, flat: Sections, share: float) -> None:
@@ -240,7 +260,7 @@ class TorchAdapter(FlatAdapter):
     def evaluate(self, batch: Any, count: int, seed: int, local: Tensor) -> None:
         self.model.eval()
         FRAMEWORK.seed_step(seed)
-        batch = moved(batch, self._device)
+        batch = self._on_device(batch)
         with torch.no_grad(), self.precision.autocast():
             computed = self._passes.validate(batch)
         self._write_sums(local, computed, count, self._weight(batch, count))

@@ -67,21 +67,63 @@ def _holds_record(value: Any) -> bool:
 
 def moved(value: Any, device: torch.device) -> Any:
     """Move the tensors inside a batch to the device. Containers keep their types where that is possible."""
+    return mapped(value, lambda tensor: _to(tensor, device))
+
+
+def _to(tensor: Tensor, device: torch.device) -> Tensor:
+    """Move a tensor. To a GPU it goes through pinned memory, so that this process need not wait for it."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+class Placed:
+    """A batch that is being copied to a GPU beside the training.
+
+    Args:
+        batch: the batch in host memory.
+        device: the GPU.
+        stream: the CUDA stream of such copies.
+    """
+
+    def __init__(self, batch: Any, device: torch.device, stream: Any) -> None:
+        self._device = device
+        with torch.cuda.stream(stream):
+            self._batch = moved(batch, device)
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._copied.record(stream)
+
+    def arrived(self) -> Any:
+        """Return the batch on the GPU, for work that the calling thread launches from now on."""
+        stream = torch.cuda.current_stream(self._device)
+        stream.wait_event(self._copied)
+        return mapped(self._batch, lambda tensor: _used_on(tensor, stream))
+
+
+def _used_on(tensor: Tensor, stream: Any) -> Tensor:
+    """Let the memory of a tensor be used again only when this stream is done with it."""
+    if tensor.is_cuda:
+        tensor.record_stream(stream)
+    return tensor
+
+
+def mapped(value: Any, function: Callable[[Tensor], Any]) -> Any:
+    """Apply a function to the tensors inside a batch. Containers keep their types where that is possible."""
     if isinstance(value, Tensor):
-        return value.to(device)
+        return function(value)
     if isinstance(value, Mapping):
-        found = {key: moved(item, device) for key, item in value.items()}
+        found = {key: mapped(item, function) for key, item in value.items()}
         if type(value) is dict or not hasattr(value, "update"):
             return found
         value = value.copy() if hasattr(value, "copy") else value  # such as BatchEncoding, which has more than its keys
         value.update(found)
         return value
     if isinstance(value, list | tuple):
-        items = [moved(item, device) for item in value]
+        items = [mapped(item, function) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if is_record(value):
         return dataclasses.replace(
-            value, **{field.name: moved(getattr(value, field.name), device) for field in dataclasses.fields(value)}
+            value, **{field.name: mapped(getattr(value, field.name), function) for field in dataclasses.fields(value)}
         )
     return value
 

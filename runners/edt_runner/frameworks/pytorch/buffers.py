@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
@@ -35,15 +38,20 @@ class Buffers:
         self.float_sizes = [b.numel() for b in self.floats.values()]
         self.integer_sizes = [b.numel() for b in self.integers.values()]
         self._own_steps: Tensor | None = None
+        self._groups: list[tuple[list[Tensor], list[Tensor]]] = []
+        """(buffers, committed values) of one type each: one call copies all of them."""
+        for dtype in {b.dtype for b in self._tensors.values()}:
+            names = [name for name, b in self._tensors.items() if b.dtype is dtype]
+            self._groups.append(([self._tensors[name] for name in names], [self.committed[name] for name in names]))
 
     def restore(self) -> None:
         """Copy the committed values into the model."""
         for name, (owner, key) in self._places.items():
             if owner._buffers[key] is not self._tensors[name]:  # a forward pass may put another tensor there
                 owner._buffers[key] = self._tensors[name]
-        if self._tensors:
-            with torch.no_grad():
-                torch._foreach_copy_(list(self._tensors.values()), list(self.committed.values()))
+        with torch.no_grad():
+            for buffers, committed in self._groups:
+                torch._foreach_copy_(buffers, committed)
 
     def recommit(self) -> None:
         """Commit the values that are in the model now."""
@@ -55,15 +63,24 @@ class Buffers:
         """Write what this forward pass made of the buffers into sections of a flat vector (``frameworks.flat``)."""
         with torch.no_grad():
             if self.floats:
-                now = [self._now(name) for name in self.floats]
-                flags = [not torch.equal(each, self.floats[name]) for each, name in zip(now, self.floats, strict=True)]
-                changed.copy_(torch.tensor(flags))
-                parts = torch.split(floats, self.float_sizes)
-                torch._foreach_copy_(list(parts), [each.reshape(-1) for each in now])
+                now = [self._now(name).reshape(-1) for name in self.floats]
+                before = [kept.reshape(-1) for kept in self.floats.values()]
+                torch._foreach_copy_(list(torch.split(floats, self.float_sizes)), now)
+                if floats.device.type == "cpu":
+                    flags = [not torch.equal(*pair) for pair in zip(now, before, strict=True)]
+                    changed.copy_(torch.tensor(flags))
+                else:
+                    changed.copy_(self._differ(floats, torch.cat(before)))
             if self.integers:
-                steps = [self._now(name).long() - self.committed[name].long() for name in self.integers]
-                self._own_steps = torch.cat([step.reshape(-1).cpu() for step in steps])
+                self._own_steps = _flat_integers(map(self._now, self.integers)) - _flat_integers(self.integers.values())
                 integers.copy_(self._own_steps)
+
+    def _differ(self, floats: Tensor, before: Tensor) -> Tensor:
+        """Whether each float buffer has another value than before, of shape (buffers,), without waiting for a GPU."""
+        parts = torch.split((floats != before).to(floats.dtype), self.float_sizes)
+        if not all(self.float_sizes):
+            return torch.stack([part.any() for part in parts])
+        return torch.stack(torch._foreach_norm(list(parts), math.inf))
 
     def commit(self, floats: Tensor, changed: Tensor, integers: Tensor, active: int) -> str | None:
         """Commit these sections of a reduced vector, which are sums over ``active`` micro-batches.
@@ -80,10 +97,11 @@ class Buffers:
             steps = torch.round(integers.double() / active).long()
             if self._own_steps is not None and not torch.equal(self._own_steps * active, integers.long()):
                 odd = ", ".join(self.integers)
-            for name, part in zip(self.integers, torch.split(steps, self.integer_sizes), strict=True):
-                committed = self.committed[name]
-                moved = committed.long() + part.view(committed.shape).to(committed.device)
-                committed.copy_(moved.to(committed.dtype))
+            parts = torch.split(steps, self.integer_sizes)
+            kept = list(self.integers.values())
+            sums = [each.long() for each in kept]
+            moved = torch._foreach_add(sums, [part.view(each.shape) for part, each in zip(parts, kept, strict=True)])
+            torch._foreach_copy_(kept, moved)
         self.restore()
         return odd
 
@@ -92,3 +110,7 @@ class Buffers:
         tensor = owner._buffers[key]
         assert tensor is not None
         return tensor.detach()
+
+
+def _flat_integers(tensors: Iterable[Tensor]) -> Tensor:
+    return torch.cat([each.reshape(-1).long() for each in tensors])

@@ -41,10 +41,20 @@ class Gradients:
         self._views: Any = WeakTensorKeyDictionary()
         """For each flat vector, its parts in the parameters' shapes. Making them takes longer than using them."""
         self._take: Callable[[int], None] | None = None
-        if self.streams:
+        self._hooks: list[Any] = []
+
+    @property
+    def pays(self) -> bool:
+        """Whether gradients are better given away during the backward pass even if nothing is sent meanwhile: where it
+        saves memory. On a GPU that would cost launches."""
+        return all(parameter.device.type == "cpu" for parameter in self._parameters)
+
+    def _listen(self) -> None:
+        """Let the backward pass call ``take``."""
+        if not self._hooks:
             for index, parameter in enumerate(self._parameters):
                 own: Any = parameter  # torch's method has no types
-                own.register_post_accumulate_grad_hook(_hook(weakref.ref(self), index))
+                self._hooks.append(own.register_post_accumulate_grad_hook(_hook(weakref.ref(self), index)))
 
     def clear(self) -> None:
         """Forget all gradients."""
@@ -65,16 +75,6 @@ class Gradients:
         return found
 
     # ── into a vector ─────────────────────────────────────────────────────────────────────────────────────────
-    def write(self, vector: Tensor, present: Tensor, factor: float) -> None:
-        """Write all gradients x ``factor`` to a flat vector.
-
-        Args:
-            vector: the vector.
-            present: tensor of shape (parameters,) that gets a 1 for each parameter that has a gradient, else 0.
-            factor: the factor.
-        """
-        present.copy_(torch.tensor(self.put(Sink(vector, adds=False), factor)))
-
     @torch.no_grad()  # a gradient may have a graph of its own
     def put(self, sink: Sink, factor: float) -> list[bool]:
         """Give all gradients x ``factor`` to a sink, after the backward pass.
@@ -134,6 +134,7 @@ class Gradients:
                     self._put_one(sink, index, factor)
                 self._parameters[index].grad = None
 
+        self._listen()
         self._take = take
         try:
             yield present
@@ -160,11 +161,16 @@ class Gradients:
         def take(index: int) -> None:
             seen[index] += 1
 
+        if self.streams:
+            self._listen()
         self._take = take
         try:
             yield
         finally:
             self._take = None
+        if not self.pays:
+            while self._hooks:
+                self._hooks.pop().remove()
         if max(seen, default=0) > 1:
             self.streams = False
 

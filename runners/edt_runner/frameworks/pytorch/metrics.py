@@ -94,7 +94,7 @@ class States:
         metric.reset()
         metric.update(outputs, targets)
         states = [getattr(metric, state) - metric._defaults[state].to(metric.device) for state in self._names]
-        place.copy_(torch.cat([state.reshape(-1).to(place.dtype).cpu() for state in states]))
+        place.copy_(torch.cat([state.reshape(-1).to(place.device, place.dtype) for state in states]))
         metric.reset()
 
     def values(self, name: str, sums: Sequence[float]) -> dict[str, float]:

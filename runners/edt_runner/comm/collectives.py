@@ -1,0 +1,193 @@
+"""Operations in which all ranks of a group take part, over NCCL between GPUs, and over gloo between processors.
+
+An exact reduction needs two of them, and neither adds anything, so no bit depends on how a library implements them.
+NCCL matches operations by their order alone. So all ranks launch the same operations in the same order, from one
+thread each.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as _distributed
+import torch.distributed.distributed_c10d as _c10d
+
+from edt_runner import environment
+from edt_runner.comm.connections import OPERATION_TIMEOUT
+from edt_runner.comm.lanes import HostLane, Lane, lane_on
+
+dist: Any = _distributed  # raw process groups have no type stubs
+c10d: Any = _c10d
+
+Wait = Callable[[Any], None]
+"""Waits for a work on the host."""
+
+
+class Collectives(Protocol):
+    """The operations of one group. Each is launched by one thread, inside ``lane.running()``.
+
+    On a GPU they return when the operation is launched, and its result is there for later work of the lane. On
+    processors they return when the result is there. All raise RuntimeError if the group is lost.
+    """
+
+    name: str
+    """``nccl`` or ``gloo``."""
+    lane: Lane
+
+    def all_to_all(
+        self, wait: Wait, out: torch.Tensor, source: torch.Tensor, out_sizes: Sequence[int], sizes: Sequence[int]
+    ) -> None:
+        """Send ``sizes[r]`` numbers of ``source`` to each rank r, and receive ``out_sizes[r]`` numbers of rank r.
+
+        Args:
+            wait: waits for a work on the host.
+            out: tensor of shape (sum of ``out_sizes``,).
+            source: tensor of shape (sum of ``sizes``,).
+            out_sizes, sizes: how many numbers, by rank; 0 are allowed.
+        """
+
+    def all_gather(self, wait: Wait, out: torch.Tensor, rank: int) -> None:
+        """Let all ranks have the equal parts of ``out``, of shape (ranks x part,), of which each rank has its own."""
+
+    def all_reduce(self, wait: Wait, tensor: torch.Tensor) -> None:
+        """Sum a tensor over all ranks, in place, in an order of the library's."""
+
+    def abort(self) -> None:
+        """End all operations, also those that wait for a lost rank; what they have written is undefined. Any thread may
+        call this, more than once. It returns at once."""
+
+
+class GlooCollectives:
+    """Collectives over gloo, on tensors in host memory.
+
+    Args:
+        group: a ``ProcessGroupGloo``. Its connections are shut by ``connections``.
+    """
+
+    name = "gloo"
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+        self.lane: Lane = HostLane()
+
+    def all_to_all(
+        self, wait: Wait, out: torch.Tensor, source: torch.Tensor, out_sizes: Sequence[int], sizes: Sequence[int]
+    ) -> None:
+        options = c10d.AllToAllOptions()
+        options.timeout = OPERATION_TIMEOUT
+        wait(self._group.alltoall_base(out, source, list(out_sizes), list(sizes), options))
+
+    def all_gather(self, wait: Wait, out: torch.Tensor, rank: int) -> None:
+        options = c10d.AllgatherOptions()
+        options.timeout = OPERATION_TIMEOUT
+        parts = list(torch.chunk(out, self._group.size()))
+        wait(self._group.allgather([parts], [parts[rank].clone()], options))
+
+    def all_reduce(self, wait: Wait, tensor: torch.Tensor) -> None:
+        options = c10d.AllreduceOptions()
+        options.timeout = OPERATION_TIMEOUT
+        wait(self._group.allreduce([tensor], options))
+
+    def abort(self) -> None:
+        """Nothing: shutting the connections ends gloo's operations."""
+
+
+class NcclCollectives:
+    """Collectives over NCCL, on tensors of one GPU.
+
+    Args:
+        group: a ``ProcessGroupNCCL`` that is connected.
+        device: the GPU.
+    """
+
+    name = "nccl"
+
+    def __init__(self, group: Any, device: torch.device) -> None:
+        self._group = group
+        self.lane: Lane = lane_on(device)
+        self._size, self._aborting = group.size(), threading.Lock()
+
+    def all_to_all(
+        self, wait: Wait, out: torch.Tensor, source: torch.Tensor, out_sizes: Sequence[int], sizes: Sequence[int]
+    ) -> None:
+        options = c10d.AllToAllOptions()
+        self._group.alltoall_base(out, source, list(out_sizes), list(sizes), options).wait()
+
+    def all_gather(self, wait: Wait, out: torch.Tensor, rank: int) -> None:
+        part = len(out) // self._size
+        own = out[rank * part : (rank + 1) * part]
+        self._group._allgather_base(out, own, c10d.AllgatherOptions()).wait()
+
+    def all_reduce(self, wait: Wait, tensor: torch.Tensor) -> None:
+        self._group.allreduce([tensor], c10d.AllreduceOptions()).wait()
+
+    def abort(self) -> None:
+        if self._aborting.acquire(blocking=False):  # never released: it is done once
+            threading.Thread(target=self._group.abort, name="edt-abort", daemon=True).start()
+
+
+_VARIABLES = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",  # torch's watchdog would end the process; a lost rank is ours to handle
+    "TORCH_NCCL_ENABLE_MONITORING": "0",  # so would its monitor, if the watchdog is stuck
+    "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+}
+_CONNECT_TIMEOUT = timedelta(seconds=30)
+
+
+def has_nccl() -> bool:
+    """Whether this build of torch has NCCL."""
+    return bool(dist.is_available() and dist.is_nccl_available())
+
+
+def connect_nccl(store: str, key: str, rank: int, size: int, device: torch.device) -> NcclCollectives:
+    """Connect the GPUs of several processes. All of them call this at about the same time, each in a background thread.
+
+    Nothing is launched on another communicator's account, but the first operation of a communicator takes some tenths
+    of a second, because it makes further connections.
+
+    Args:
+        store: ``host:port`` of the TCPStore through which the processes find each other.
+        key: name of the group in the store; each name is used only once.
+        rank: rank of this process.
+        size: number of processes.
+        device: this process's GPU.
+
+    Raises:
+        RuntimeError: NCCL could not connect them, for example because two of them are on one GPU.
+    """
+    for name, value in _VARIABLES.items():
+        os.environ.setdefault(name, value)
+    interface = environment.faster_interface() or environment.gloo_interface()
+    if interface:
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+    host, _, port = store.rpartition(":")
+    client = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=_CONNECT_TIMEOUT)
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = OPERATION_TIMEOUT
+    group = dist.ProcessGroupNCCL(dist.PrefixStore(key, client), rank, size, options)
+    group.eager_connect_single_device(device)
+    return NcclCollectives(group, device)
+
+
+def warm_up(collectives: Collectives, rank: int, size: int, dtype: torch.dtype, device: torch.device) -> None:
+    """Launch each operation once, so that all connections are made. All ranks do this at about the same time.
+
+    Raises:
+        RuntimeError: the group is lost.
+    """
+    out, source = (torch.zeros(size, dtype=dtype, device=device) for _ in range(2))
+    with collectives.lane.running():
+        collectives.all_to_all(_wait, out, source, [1] * size, [1] * size)
+        collectives.all_gather(_wait, out, rank)
+        collectives.all_reduce(_wait, out)
+    collectives.lane.finish()
+
+
+def _wait(work: Any) -> None:
+    work.wait(OPERATION_TIMEOUT)
