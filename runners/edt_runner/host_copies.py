@@ -10,6 +10,7 @@ Tensors in host memory are used as they are.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -39,36 +40,47 @@ class SideStream:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def after(self, moment: Any) -> None:
         """Let all later copies wait for a ``moment``."""
-        self._stream.wait_event(moment)
+        self.stream.wait_event(moment)
 
     def contiguous(self, tensor: Tensor) -> Tensor:
         """The tensor itself, or a copy of it on the GPU if it is not contiguous."""
-        with torch.no_grad(), torch.cuda.stream(self._stream):
-            tensor.record_stream(self._stream)
+        with torch.no_grad(), torch.cuda.stream(self.stream):
+            tensor.record_stream(self.stream)
             return tensor.detach().contiguous()
 
     def copy(self, target: Tensor, source: Tensor) -> None:
         """Begin a copy. The tensors must not change before it is complete, which ``mark`` tells. If they are dropped
         before that, nobody gets their memory."""
-        with torch.no_grad(), torch.cuda.stream(self._stream):
+        with torch.no_grad(), torch.cuda.stream(self.stream):
             target.copy_(source, non_blocking=True)
             for tensor in (target, source):
                 if tensor.is_cuda:
-                    tensor.record_stream(self._stream)
+                    tensor.record_stream(self.stream)
 
     def mark(self) -> Copied:
         """The point behind all copies that have begun."""
         event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]  # who waits for it, sleeps
-        event.record(self._stream)
+        event.record(self.stream)
         return event
 
     def memory(self, size: int) -> Tensor:
         """New pinned memory of ``size`` bytes, as a tensor of shape (size,) and type uint8."""
         return pinned((size,), torch.uint8)
+
+
+@functools.cache
+def side_stream(device: torch.device, use: str) -> SideStream:
+    """The stream of copies for one use. It is made once: memory that a stream frees on the GPU is its own again.
+
+    Args:
+        device: the GPU.
+        use: a name; copies for different uses do not wait for each other.
+    """
+    return SideStream(device)
 
 
 def is_away(tensor: Tensor) -> bool:
@@ -115,11 +127,11 @@ def beside(ready: Any) -> Iterator[None]:
     if ready is None:
         yield
         return
-    stream = torch.cuda.Stream(ready.device)  # type: ignore[no-untyped-call]
-    stream.wait_event(ready)
-    with torch.cuda.stream(stream):
+    side = side_stream(ready.device, "files")
+    side.after(ready)
+    with torch.cuda.stream(side.stream):
         yield
-    stream.synchronize()
+    side.mark().synchronize()
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
@@ -143,7 +155,7 @@ def in_host_memory(tensors: Iterable[Tensor], ready: Any = None) -> Iterator[Ten
             yield tensor.detach().contiguous()
             continue
         if side is None:
-            side = SideStream(tensor.device)
+            side = side_stream(tensor.device, "reading")
             side.after(ready or moment([tensor]))
             pieces = [side.memory(PIECE_BYTES), side.memory(PIECE_BYTES)]
         found = torch.empty(tensor.shape, dtype=tensor.dtype)

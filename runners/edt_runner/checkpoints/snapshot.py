@@ -29,7 +29,6 @@ from edt_contract.durable import News, Outage, reason
 from edt_runner import host_copies
 from edt_runner.adapter import Adapter, State
 from edt_runner.errors import UnsupportedState
-from edt_runner.host_copies import SideStream
 
 _AGAIN_SECONDS = 1.0
 
@@ -233,25 +232,30 @@ _NAMES = {
 class HostCopy:
     """Copies states to host memory, and uses the same memory for each copy.
 
-    The next call overwrites what the last call returned. Memory for tensors of a CUDA device is pinned if the machine
-    allows that.
+    The next call overwrites what the last call returned. Memory for tensors of a GPU is pinned if the machine allows
+    that.
     """
 
     def __init__(self) -> None:
         self._places: dict[str, Tensor] = {}
-        self._side: SideStream | None = None
 
     def __call__(self, state: State) -> State:
+        """Copy a state. Tensors of a GPU are copied beside the kernels of the present step, and are copied when this
+        returns."""
         tensors = state.tensors
         self._places = {name: self._place(name, tensor) for name, tensor in tensors.items()}
-        away = {name: tensor for name, tensor in tensors.items() if host_copies.is_away(tensor)}
-        if away:
-            self._begin(away, state.ready)
+        away = [tensor for tensor in tensors.values() if host_copies.is_away(tensor)]
+        side = host_copies.side_stream(away[0].device, "checkpoints") if away else None
+        if side is not None:
+            side.after(state.ready or host_copies.moment(away))
         with torch.no_grad():
-            for name in tensors.keys() - away.keys():
-                self._places[name].copy_(tensors[name])
-        if away and self._side is not None:
-            self._side.mark().synchronize()
+            for name, tensor in tensors.items():
+                if side is not None and host_copies.is_away(tensor):
+                    side.copy(self._places[name], tensor)
+                else:
+                    self._places[name].copy_(tensor)
+        if side is not None:
+            side.mark().synchronize()
         return State(state.meta, self._places)
 
     def _place(self, name: str, tensor: Tensor) -> Tensor:
@@ -261,14 +265,6 @@ class HostCopy:
         if host_copies.is_away(tensor):
             return host_copies.pinned(tensor.shape, tensor.dtype)
         return torch.empty(tensor.shape, dtype=tensor.dtype)
-
-    def _begin(self, tensors: Mapping[str, Tensor], ready: Any) -> None:
-        """Begin to copy tensors of a GPU, so that the kernels of the present step need not wait for it."""
-        if self._side is None:
-            self._side = SideStream(next(iter(tensors.values())).device)
-        self._side.after(ready or host_copies.moment(tensors.values()))
-        for name, tensor in tensors.items():
-            self._side.copy(self._places[name], tensor)
 
 
 def write_state(path: Path, state: State) -> str:

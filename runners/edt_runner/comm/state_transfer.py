@@ -226,7 +226,7 @@ class _Staging:
         """A context with the stream of copies and the stages. It takes a while to pin memory, which is why this thread
         does it. At the end nothing is held any more, although the watchdog remembers its last job."""
         self._check()
-        side = host_copies.SideStream(self._pieces[0].tensor.device)
+        side = host_copies.side_stream(self._pieces[0].tensor.device, "state")
         side.after(self._moment)
         size = max(piece.end - piece.start for piece in self._pieces)
         try:
