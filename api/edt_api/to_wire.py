@@ -22,6 +22,7 @@ from edt_scheduler.views import (
     FrameworkView,
     JobView,
     NodeView,
+    SlotUse,
     SlotView,
     Timeline,
     TimelineAllocation,
@@ -223,11 +224,13 @@ def node(view: NodeView, viewer: UserView) -> cluster.Node:
 
 def _slot(view: SlotView, viewer: UserView) -> cluster.Slot:
     seen = view.owner_id is not None and may_see(viewer, view.owner_id)
-    use = vars(view.use) if view.use is not None else {}
+    use = view.use or SlotUse(view.slot)
     return cluster.Slot.model_validate(
         vars(view)
-        | use
+        | vars(use)
         | {
+            "memory_total_bytes": use.memory_total_bytes or view.memory_bytes,
+            "foreign_processes": [vars(each) for each in use.foreign_processes],
             "busy": view.exec_id is not None,
             "owner": view.owner if seen else None,
             "kind": kind(is_gang=view.is_gang) if view.exec_id is not None else None,

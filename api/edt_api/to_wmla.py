@@ -58,7 +58,7 @@ def application(job: JobView, processes: ProcessesView, api_url: str, now: float
         memused=memory,
         gpuslots=job.slots,
         gpumemused=wmla.Total(total=memory),
-        gpudevutil=wmla.Total(total=round(100 * sum(each.use.utilisation for each in present if each.use), 1)),
+        gpudevutil=wmla.Total(total=round(100 * sum((each.use.utilisation or 0.0) for each in present if each.use), 1)),
         username=job.owner,
         driverexecutionuser=job.owner,
         executorexecutionuser=job.owner,

@@ -301,16 +301,29 @@ class RemovedJob:
 
 
 @dataclass(frozen=True)
+class ForeignProcess:
+    """A process that computes on a GPU and belongs to no job of its node."""
+
+    pid: int
+    name: str
+
+
+@dataclass(frozen=True)
 class SlotUse:
-    """How busy one slot was between two samples of its agent."""
+    """How busy one slot was between two samples of its agent. None in a field means unknown."""
 
     slot: str
-    utilisation: float
+    utilisation: float | None = None
     """0 to 1."""
     memory_bytes: int | None = None
     memory_total_bytes: int | None = None
     power_watts: float | None = None
     temperature_c: float | None = None
+    ecc_errors: int | None = None
+    """Errors in the GPU's memory that could not be corrected, since the driver was loaded."""
+    problem: str | None = None
+    """Why the GPU does not answer; None: it does."""
+    foreign_processes: tuple[ForeignProcess, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -329,6 +342,11 @@ class SlotView:
     """Name of that user."""
     is_gang: bool = False
     """Whether the job that holds the slot is a gang."""
+    model: str | None = None
+    """Of this and the next three see ``model.nodes.SlotSpec``."""
+    memory_bytes: int | None = None
+    compute_capability: str | None = None
+    mig_profile: str | None = None
     use: SlotUse | None = None
     """How busy the slot is; None: there is no recent sample."""
 
@@ -340,7 +358,7 @@ class UseOverTime:
     slot: str
     time: float
     """The mean time of the interval's samples."""
-    utilisation: float
+    utilisation: float | None
     memory_bytes: int | None
     power_watts: float | None
     temperature_c: float | None

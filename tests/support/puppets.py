@@ -52,6 +52,8 @@ class Puppet:
     launcher: str = "process"
     alone: bool = False
     """Engines of other nodes cannot reach its own."""
+    offers: tuple[SlotSpec, ...] = ()
+    """Its slots, if they are no CPU stand-ins."""
     running: dict[Key, dict[int, str]] = field(default_factory=dict)
     """Attempt to its engines: allocation to slot."""
     reported: list[Report] = field(default_factory=list, repr=False)
@@ -75,7 +77,7 @@ class Puppet:
             cores=8,
             boot_id=self.boot,
             incarnation="1",
-            slots=[SlotSpec(str(number)) for number in range(self.slots)],
+            slots=self.offers or [SlotSpec(str(number)) for number in range(self.slots)],
             launcher=self.launcher,
             alone=self.alone,
         )
@@ -207,9 +209,17 @@ class Stage:
     puppets: list[Puppet] = field(default_factory=list)
 
     def node(
-        self, name: str = "n1", slots: int = 4, engines: int = 4, launcher: str = "process", *, alone: bool = False
+        self,
+        name: str = "n1",
+        slots: int = 4,
+        engines: int = 4,
+        launcher: str = "process",
+        *,
+        alone: bool = False,
+        offers: tuple[SlotSpec, ...] = (),
     ) -> Puppet:
-        puppet = Puppet(self.platform, name, slots, engines, peers=self.puppets, launcher=launcher, alone=alone).join()
+        others = {"peers": self.puppets, "launcher": launcher, "alone": alone, "offers": offers}
+        puppet = Puppet(self.platform, name, slots, engines, **others).join()
         self.puppets.append(puppet)
         return puppet
 

@@ -28,7 +28,7 @@ from edt_contract.reports import BATCH_BYTES, BATCH_REPORTS, Report
 from edt_scheduler.model.nodes import SlotSpec
 from edt_scheduler.operations import agents, fleet, images
 from edt_scheduler.platform import Platform
-from edt_scheduler.views import SlotUse
+from edt_scheduler.views import ForeignProcess, SlotUse
 
 router = APIRouter(prefix="/api/v1/nodes")
 
@@ -90,8 +90,13 @@ async def _another_version(platform: Platform, stopping: threading.Event, name: 
 @router.post("/{name}/usage", status_code=204, response_class=Response, dependencies=[for_the_node])
 async def usage(platform: ThePlatform, name: str, sample: cluster.UsageIn) -> None:
     """Store a sample of how busy the node's slots are. Its time is the time of its arrival."""
-    sampled = [SlotUse(**slot.model_dump()) for slot in sample.slots]
+    sampled = [_use(slot) for slot in sample.slots]
     await concurrency.agents.run(agents.record_usage, platform, name, sampled)
+
+
+def _use(sample: cluster.SlotSample) -> SlotUse:
+    found = tuple(ForeignProcess(each.pid, each.name) for each in sample.foreign_processes)
+    return SlotUse(**sample.model_dump(exclude={"foreign_processes"}), foreign_processes=found)
 
 
 @router.post("/{name}/images", status_code=204, response_class=Response, dependencies=[for_the_node])

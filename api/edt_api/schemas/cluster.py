@@ -34,12 +34,26 @@ class Ready(Output):
     """State of the broker. It never makes the platform unready, because timers work without a broker."""
 
 
+class ForeignProcess(Output):
+    """A process that computes on a GPU and belongs to no job of its node."""
+
+    pid: int
+    name: str
+
+
 class Slot(Output):
     """One slot of a node, and the job that holds it."""
 
     slot: str
     device: str
+    """``cpu``, or the UUID of a GPU or a MIG device."""
     label: str
+    model: str | None = None
+    """Name of the GPU; None for a CPU stand-in, here and below."""
+    memory_total_bytes: int | None = None
+    compute_capability: str | None = None
+    mig_profile: str | None = None
+    """Such as ``1g.10gb``; None: it is no MIG device."""
     exec_id: str | None
     """Id of the job that holds the slot; None if the slot is free."""
     busy: bool
@@ -52,9 +66,13 @@ class Slot(Output):
     utilisation: float | None = None
     """Recent utilisation, 0 to 1; None if unknown, here and below."""
     memory_bytes: int | None = None
-    memory_total_bytes: int | None = None
     power_watts: float | None = None
     temperature_c: float | None = None
+    ecc_errors: int | None = None
+    """Errors in the GPU's memory that could not be corrected, since the driver was loaded."""
+    problem: str | None = None
+    """Why the GPU does not answer; None: it does."""
+    foreign_processes: list[ForeignProcess] = Field(default_factory=list)
 
 
 class Node(Output):
@@ -84,7 +102,7 @@ class SlotUsage(Output):
     """How busy a slot was: columns of equal length, oldest value first."""
 
     time: list[float]
-    utilisation: list[float]
+    utilisation: list[float | None]
     """0 to 1."""
     memory_bytes: list[int | None]
     power_watts: list[float | None]
@@ -377,6 +395,10 @@ class SlotOffer(AgentInput):
     slot: Annotated[str, Field(min_length=1, max_length=64)]
     device: Annotated[str, Field(min_length=1, max_length=256)] = "cpu"
     label: Annotated[str, Field(max_length=256)] = ""
+    model: Annotated[str, Field(max_length=256)] | None = None
+    memory_bytes: Annotated[int, Field(ge=0, lt=1 << 62)] | None = None
+    compute_capability: Annotated[str, Field(max_length=16)] | None = None
+    mig_profile: Annotated[str, Field(max_length=64)] | None = None
 
 
 class NodeOffer(AgentInput):
@@ -445,15 +467,25 @@ class Acked(Output):
     acked: dict[str, int]
 
 
+class ForeignProcessIn(AgentInput):
+    """A process that computes on a GPU and belongs to no job of its node."""
+
+    pid: Annotated[int, Field(ge=1, lt=1 << 31)]
+    name: Annotated[str, Field(max_length=256)] = ""
+
+
 class SlotSample(AgentInput):
     """How busy one slot was since its previous sample."""
 
     slot: Annotated[str, Field(min_length=1, max_length=64)]
-    utilisation: Annotated[float, Field(ge=0, le=1)]
+    utilisation: Annotated[float, Field(ge=0, le=1)] | None = None
     memory_bytes: Annotated[int, Field(ge=0, lt=1 << 62)] | None = None
     memory_total_bytes: Annotated[int, Field(ge=0, lt=1 << 62)] | None = None
     power_watts: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     temperature_c: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    ecc_errors: Annotated[int, Field(ge=0, lt=1 << 62)] | None = None
+    problem: Annotated[str, Field(max_length=1024)] | None = None
+    foreign_processes: Annotated[list[ForeignProcessIn], Field(max_length=256)] = Field(default_factory=list)
 
 
 class UsageIn(AgentInput):

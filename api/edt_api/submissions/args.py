@@ -144,6 +144,7 @@ def parse(args: str, find: Find = find_built_in) -> Submission:
         app_name=_text(last.get("--appName")) or framework.app_name,
         num_worker=_num_worker(last.get("--numWorker"), last.get("--edt-options")),
         worker_device_num=int(devices.value) if devices else 1,
+        device=last["--workerDeviceType"].value.lower() if "--workerDeviceType" in last else None,
         max_restarts=int(last["--maxRestarts"].value) if "--maxRestarts" in last else 0,
         pending_timeout=int(timeout.value) if timeout else None,
         resume_from=_text(last.get("--resume-from")),

@@ -89,7 +89,7 @@ OPTIONS: Mapping[str, Option] = {
     "--gpuPerWorker": _whole(1, MOST_WORKERS, effect=True),
     "--maxRestarts": _whole(0, MOST_RESTARTS, effect=True),
     "--edt-options": _anything(f"maxWorkers=N, N a whole number from 1 to {MOST_WORKERS}"),
-    "--workerDeviceType": _one_of("cpu", "gpu", variable="TASK12N_DEVICE_TYPE"),
+    "--workerDeviceType": _one_of("cpu", "gpu", effect=True),
     "--workerMemory": _MEMORIES,
     "--workerCPULimit": _PARTS,
     "--workerGPULimit": _PARTS,

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row
 
 from edt_scheduler.home.secret_key import Keys
 from edt_scheduler.model.jobs import exec_id, paused_by
+from edt_scheduler.model.nodes import Device
 from edt_scheduler.model.states import Intent, health
 from edt_scheduler.plan.state import Job, Node, Phase, State
 from edt_scheduler.store import allocations, attempts, environs, jobs, nodes, resizes
@@ -117,6 +118,7 @@ def _node(row: Row[Any], slots: list[Row[Any]]) -> Node:
         containers=row.launcher.startswith("docker"),
         fixed=row.launcher == "docker-fixed",
         alone=row.alone,
+        device=Device.of_slot(slots[0].device) if slots else Device.CPU,
     )
 
 
@@ -154,6 +156,7 @@ def _job(
         cap=row.cap,
         cap_until=row.cap_until,
         image=row.image,
+        device=Device(row.device) if row.device is not None else None,
         last_resize=rows.resizes.get(row.id),
         gang=row.is_gang,
         unit=row.worker_device_num if row.is_gang else 1,

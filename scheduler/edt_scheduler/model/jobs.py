@@ -199,6 +199,8 @@ class JobSpec:
     """The user's own arguments, which follow the script in ``sys.argv``."""
     num_worker: int = 1
     worker_device_num: int = 1
+    device: str | None = None
+    """``--workerDeviceType``: ``gpu`` or ``cpu``, the only kind of slot that the job gets; None: either kind."""
     max_restarts: int = 0
     """``--maxRestarts``: how often the job is started again after an exception of its script."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -6,8 +6,21 @@ A node's ``Intent`` and ``Health`` are in ``states``.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+
+class Device(enum.StrEnum):
+    """What an engine computes on. All slots of a node are of one kind."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+
+    @classmethod
+    def of_slot(cls, device: str) -> Device:
+        """The kind of a slot whose device is ``cpu`` or a GPU's UUID."""
+        return cls.CPU if device == cls.CPU else cls.GPU
 
 
 @dataclass(frozen=True)
@@ -17,9 +30,17 @@ class SlotSpec:
     slot: str
     """Id on the node, ``0``, ``1`` …"""
     device: str = "cpu"
-    """``cpu`` or a GPU's UUID."""
+    """``cpu``, or the UUID of a GPU or a MIG device."""
     label: str = ""
     """A text for people, such as ``CPU slot`` or ``NVIDIA H200``."""
+    model: str | None = None
+    """Name of the GPU; None for a CPU stand-in, here and below."""
+    memory_bytes: int | None = None
+    """All memory of the GPU or MIG device; None: unknown."""
+    compute_capability: str | None = None
+    """Such as ``9.0``; None: unknown."""
+    mig_profile: str | None = None
+    """Such as ``1g.10gb``; None: it is no MIG device."""
 
 
 @dataclass

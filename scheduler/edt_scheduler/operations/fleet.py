@@ -13,7 +13,7 @@ from edt_migrations import is_newest
 from edt_scheduler.attempts import supervisors
 from edt_scheduler.errors import NodeInUse, NodeInvalid
 from edt_scheduler.model.jobs import exec_id
-from edt_scheduler.model.nodes import SlotSpec
+from edt_scheduler.model.nodes import Device, SlotSpec
 from edt_scheduler.model.states import Intent
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import images, outbox, to_views
@@ -91,6 +91,8 @@ def _check(name: str, cores: int, slots: Sequence[SlotSpec]) -> None:
     names = [spec.slot for spec in slots]
     if len(set(names)) != len(names):
         raise NodeInvalid("slots", f"{names}: each slot once")
+    if len({Device.of_slot(spec.device) for spec in slots}) > 1:
+        raise NodeInvalid("slots", f"{[spec.device for spec in slots]}: GPUs or CPU stand-ins, not both")
 
 
 @retried(if_done=True)

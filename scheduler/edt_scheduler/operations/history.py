@@ -125,8 +125,9 @@ def _ranks(job: JobView, rows: Sequence[Row[Any]], used: Mapping[tuple[int, str]
 
 
 def _together(slot: str, uses: Sequence[SlotUse]) -> SlotUse:
+    busy = [use.utilisation for use in uses if use.utilisation is not None]
     memory = [use.memory_bytes for use in uses if use.memory_bytes is not None]
-    return SlotUse(slot, sum(use.utilisation for use in uses), sum(memory) if memory else None)
+    return SlotUse(slot, sum(busy) if busy else None, sum(memory) if memory else None)
 
 
 def curve(platform: Platform, exec_id: str, *, viewer: UserView, points: int) -> Curve:

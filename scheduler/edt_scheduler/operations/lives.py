@@ -188,6 +188,7 @@ def _spec_of(row: Row[Any], framework: Framework, epochs: int, environ: Mapping[
         arguments=tuple(row.arguments),
         num_worker=row.num_worker,
         worker_device_num=row.worker_device_num,
+        device=row.device,
         max_restarts=row.max_restarts,
         environ={**framework.environ, **environ, **seed},
         data_path=row.data_path,

@@ -31,7 +31,7 @@ from edt_scheduler.home import lost_found, submitted_code
 from edt_scheduler.home.submitted_code import SubmittedCode
 from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.model.jobs import BEGIN, MOST_SLOTS, SUBMITTED_CODE, Begin, JobSpec, exec_id, job_number, storable
-from edt_scheduler.model.nodes import threads_per_engine
+from edt_scheduler.model.nodes import Device, threads_per_engine
 from edt_scheduler.operations.images import check_image, note_use
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import environs, idempotency, nodes, outbox, reservations, to_views
@@ -244,8 +244,8 @@ def _write(platform: Platform, all_taking: Sequence[_Taking]) -> Mapping[int, Jo
                 if taking.request is not None:  # at once: another submission of this call may have the same key
                     idempotency.put(tx, taking.owner.id, taking.request, exec_id(number), now)
         if reserved:
-            threads = threads_per_engine(nodes.cores_and_slots(tx))
-            store.add(tx, [taking.as_new_job(threads) for taking in reserved], now)
+            offered = nodes.cores_and_slots(tx)
+            store.add(tx, [taking.as_new_job(_threads(taking.spec, offered)) for taking in reserved], now)
             for taking in reserved:
                 environs.put(tx, taking.number, taking.spec.environ, secret)
                 note_use(tx, taking.spec.image, taking.owner, now)
@@ -254,6 +254,11 @@ def _write(platform: Platform, all_taking: Sequence[_Taking]) -> Mapping[int, Jo
             view.number: view for view in to_views.jobs(tx, platform.settings, store.of_numbers(tx, made.values()))
         }
         return {**refused, **{number: views[job] for number, job in made.items()}}
+
+
+def _threads(spec: JobSpec, offered: Sequence[tuple[int, int, Device]]) -> int:
+    """The threads of an engine of the job, by the cores and slots of the nodes that it may use."""
+    return threads_per_engine((cores, slots) for cores, slots, device in offered if spec.device in (None, device))
 
 
 def _made_before(tx: Connection, taking: _Taking, now: float) -> int | None:

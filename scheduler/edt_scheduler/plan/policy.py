@@ -10,6 +10,8 @@ node. A slot that no job below its share can use is not taken back. While such a
 running job beyond that job's share.
 
 Where gangs start, and which slots are kept for them, is decided first (gangs.py). Elastic jobs share what is left.
+
+GPUs and CPU stand-ins are planned one after the other, each with the jobs that use them (devices.py).
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from edt_scheduler.model.nodes import Device
 from edt_scheduler.model.states import Health
+from edt_scheduler.plan import devices
 from edt_scheduler.plan.gangs import Places, make_room, places
-from edt_scheduler.plan.reasons import change, explain, leaves
+from edt_scheduler.plan.reasons import all_shared, change, explain, leaves
 from edt_scheduler.plan.shares import begin, give_back, head_node_of, is_due, room_for, shares, sizes_of, take
 from edt_scheduler.plan.state import Job, Node, Phase, Plan, State
 
@@ -33,6 +37,37 @@ def plan(state: State) -> Plan:
     Returns:
         For each job of the state its slots, its action if it has one, its head node and its explanation.
     """
+    nodes = {node.id: node for node in state.nodes}
+    using = {job.id: devices.of(job, nodes) for job in state.jobs}
+    kinds = {node.device for node in state.nodes}
+    if len(kinds | set(using.values()) - {None}) < 2:
+        return _plan(state)
+    either = [job for job in state.jobs if using[job.id] is None]
+
+    def of(device: Device, others: Iterable[Job]) -> Plan:
+        jobs = [*(job for job in state.jobs if using[job.id] is device), *others]
+        return _plan(devices.part(state, device, jobs))
+
+    if len(kinds) < 2:  # somebody asks for a kind that is not there
+        there = kinds.pop() if kinds else Device.CPU
+        missing = next(device for device in Device if device is not there)
+        return devices.joined(state.jobs, (of(missing, ()), of(there, either)))
+    on_gpus = of(Device.GPU, either)
+    with_gpus = devices.with_share(either, on_gpus)
+    on_cpus = of(Device.CPU, [job for job in either if job.id not in with_gpus])
+    with_cpus = devices.with_share([job for job in either if job.id not in with_gpus], on_cpus)
+    if with_cpus:
+        on_gpus = of(Device.GPU, [job for job in either if job.id not in with_cpus])
+    gpus_up = any(node.device is Device.GPU and node.health is Health.UP for node in state.nodes)
+    whole = devices.joined(state.jobs, (on_cpus, on_gpus) if gpus_up else (on_gpus, on_cpus))
+    up = sum(node.slots for node in state.nodes if node.health is Health.UP)
+    crowded = [job for job in either if devices.is_crowded_out(job, whole.explain[job.id])]
+    told = {job.id: replace(whole.explain[job.id], reason=all_shared(up)) for job in crowded}
+    return replace(whole, explain={**whole.explain, **told})
+
+
+def _plan(state: State) -> Plan:
+    """Decide for nodes of one kind, and the jobs that use them."""
     nodes = {node.id: node for node in state.nodes}
     asked = sorted(state.jobs, key=lambda job: (job.submit, job.id))
     kept = {job.id: _stay(job, nodes) for job in asked}

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from edt_scheduler.model.nodes import Device
 from edt_scheduler.model.states import Health
 from edt_scheduler.plan.gangs import Places, whole_cluster
 from edt_scheduler.plan.shares import is_due, room_for
 from edt_scheduler.plan.state import Action, Blocking, Explanation, Job, Node, Phase, Verb
+
+_WITH = {None: "", Device.GPU: "with a GPU ", Device.CPU: "with CPU slots "}
+_ASKED = {
+    None: "",
+    Device.GPU: ", and it asks for GPUs (--workerDeviceType gpu)",
+    Device.CPU: ", and it asks for CPUs (--workerDeviceType cpu)",
+}
 
 
 def leaves(node: Node) -> bool:
@@ -116,7 +124,7 @@ def _obstacle(
     if not is_due(job, now):
         return Blocking.COOLDOWN, "its last attempt failed or was lost; the next one follows after a back-off"
     if not up:
-        return Blocking.NODES, "no node takes work"
+        return Blocking.NODES, f"no node {_WITH[job.device]}takes work{_ASKED[job.device]}"
     if job.image is not None and not in_containers:
         return Blocking.NODES, f"its image {job.image} needs a node that starts containers, and none is up"
     if job.gang:
@@ -124,9 +132,19 @@ def _obstacle(
     if target:
         return Blocking.VACATING, "its slot is still being vacated"
     if job.image is not None and in_containers < up:
-        slots = f"{_slots(in_containers)} that start containers"
-        return Blocking.CAPACITY, f"all {slots} are shared by jobs that run or came before it"
-    return Blocking.CAPACITY, f"all {_slots(up)} are shared by jobs that run or came before it"
+        return Blocking.CAPACITY, all_shared(in_containers, job.device, " that start containers")
+    return Blocking.CAPACITY, all_shared(up, job.device)
+
+
+def all_shared(number: int, device: Device | None = None, which: str = "") -> str:
+    """Says that other jobs have all slots.
+
+    Args:
+        number: how many slots these are.
+        device: their kind, if only that kind counts for the job.
+        which: what kind of slots they are besides.
+    """
+    return f"all {_slots(number, device)}{which} are shared by jobs that run or came before it"
 
 
 def _obstacle_of_gang(
@@ -150,7 +168,7 @@ def _obstacle_of_gang(
 
 def _need(job: Job) -> str:
     """What a gang needs, in words."""
-    need = f"needs {_slots(job.max)} at once"
+    need = f"needs {_slots(job.max, job.device)} at once"
     if job.unit == 1 or job.max == 1:
         return need
     if job.unit == job.max:
@@ -162,5 +180,6 @@ def _are(number: int) -> str:
     return f"{number} is" if number == 1 else f"{number} are"
 
 
-def _slots(number: int) -> str:
-    return f"{number} slot" if number == 1 else f"{number} slots"
+def _slots(number: int, device: Device | None = None) -> str:
+    kind = f"{device.upper()} " if device is not None else ""
+    return f"{number} {kind}slot" if number == 1 else f"{number} {kind}slots"

@@ -9,6 +9,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from edt_scheduler.model.nodes import Device
 from edt_scheduler.model.states import Health
 
 
@@ -34,6 +35,8 @@ class Node:
     """Whether a container keeps the slots that it began with, so that a job that uses this node cannot grow there."""
     alone: bool = False
     """Whether engines on this node cannot reach engines on other nodes. No attempt spans this node and another."""
+    device: Device = Device.CPU
+    """Kind of its slots. No attempt spans nodes of both kinds."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class Job:
     """When the cap ends, in seconds since the epoch."""
     image: str | None = None
     """Image for the job's containers; the job then needs nodes that start containers. None: any node will do."""
+    device: Device | None = None
+    """The only kind of slot that the job may get; None: either kind, but never both at once."""
     last_resize: float | None = None
     """Time of the job's newest resize, in seconds since the epoch; None: there was none."""
     gang: bool = False

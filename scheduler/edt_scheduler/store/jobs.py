@@ -240,10 +240,13 @@ def for_the_plan(tx: Connection) -> list[Row[Any]]:
 
     Few columns are read, because there may be thousands of jobs and little of them changes often.
     """
-    whose = jobs.c["id", "fence", "fence_due", "stop_requested_at", "paused_at", "paused_by", "image", "waiting"]
+    whose = jobs.c["id", "fence", "fence_due", "stop_requested_at", "paused_at", "paused_by", "waiting"]
+    where = jobs.c["image", "device"]
     size = jobs.c["num_worker", "worker_device_num", "engines", "engines_at", "not_before", "cap", "cap_until"]
     is_gang = jobs.c.gang.is_not(None).label("is_gang")
-    return list(tx.execute(select(*whose, *size, is_gang).where(jobs.c.state.in_(_DECIDED_ON)).order_by(jobs.c.id)))
+    return list(
+        tx.execute(select(*whose, *where, *size, is_gang).where(jobs.c.state.in_(_DECIDED_ON)).order_by(jobs.c.id))
+    )
 
 
 def submitted(tx: Connection, most: int) -> list[int]:

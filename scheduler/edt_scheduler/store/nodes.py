@@ -6,11 +6,11 @@ import secrets
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, insert, select, update
+from sqlalchemy import Connection, Row, and_, func, insert, select, update
 from sqlalchemy.sql.functions import count
 
 from edt_scheduler.errors import NoSuchNode
-from edt_scheduler.model.nodes import SlotSpec
+from edt_scheduler.model.nodes import Device, SlotSpec
 from edt_scheduler.model.states import Intent
 from edt_scheduler.store.queries import put, rows_of
 from edt_scheduler.store.tables import allocations, api_heartbeat, attempts, nodes, slots, supervisors
@@ -43,8 +43,8 @@ def set_slots(tx: Connection, node_id: int, named: Sequence[SlotSpec]) -> None:
     """
     tx.execute(update(slots).where(slots.c.node_id == node_id).values(present=False))
     for position, spec in enumerate(named):
-        values = {"position": position, "device": spec.device, "label": spec.label, "present": True}
-        put(tx, slots, {"node_id": node_id, "slot": spec.slot}, values)
+        facts = {name: value for name, value in vars(spec).items() if name != "slot"}
+        put(tx, slots, {"node_id": node_id, "slot": spec.slot}, {**facts, "position": position, "present": True})
 
 
 def get(tx: Connection, name: str) -> Row[Any]:
@@ -155,15 +155,15 @@ def slot_rows(tx: Connection, node_ids: Iterable[int] | None = None) -> list[Row
     return rows_of(tx, query, slots.c.node_id, node_ids)
 
 
-def cores_and_slots(tx: Connection) -> list[tuple[int, int]]:
-    """Number of cores and number of slots of every node that takes work."""
+def cores_and_slots(tx: Connection) -> list[tuple[int, int, Device]]:
+    """Number of cores, number of slots and their kind, of every node that takes work."""
     query = (
-        select(nodes.c.cores, count(slots.c.slot))
+        select(nodes.c.cores, count(slots.c.slot), func.min(slots.c.device))
         .join(slots)
         .where(slots.c.present, nodes.c.lost_at.is_(None), nodes.c.intent == Intent.OPEN)
         .group_by(nodes.c.id, nodes.c.cores)
     )
-    return [(cores, number) for cores, number in tx.execute(query)]
+    return [(cores, number, Device.of_slot(device)) for cores, number, device in tx.execute(query)]
 
 
 def beat_api(tx: Connection) -> None:

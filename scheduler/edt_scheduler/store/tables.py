@@ -141,6 +141,7 @@ jobs = Table(
     Column("default_log", Text, nullable=False, server_default="steps"),  # a model.jobs.DefaultLog
     Column("num_worker", Integer, nullable=False),
     Column("worker_device_num", Integer, nullable=False),
+    Column("device", Text),  # gpu or cpu, the only kind of slot that it gets; null: either kind
     Column("max_restarts", Integer, nullable=False, server_default="0"),
     Column("seed", BigInteger, nullable=False),
     Column("threads", Integer, nullable=False),
@@ -327,6 +328,10 @@ slots = Table(
     Column("device", Text, nullable=False),
     Column("label", Text, nullable=False),
     Column("present", Boolean, nullable=False),  # named by the newest registration
+    Column("model", Text),  # of a GPU, as the next three
+    Column("memory_bytes", BigInteger),
+    Column("compute_capability", Text),
+    Column("mig_profile", Text),
 )
 
 slot_usage = Table(
@@ -335,11 +340,14 @@ slot_usage = Table(
     Column("node_id", Id, primary_key=True),
     Column("slot", Text, primary_key=True),
     Column("time", Double, primary_key=True, index=True),
-    Column("utilisation", Double, nullable=False),  # 0 to 1
+    Column("utilisation", Double),  # 0 to 1
     Column("memory_bytes", BigInteger),
     Column("memory_total_bytes", BigInteger),
     Column("power_watts", Double),
     Column("temperature_c", Double),
+    Column("ecc_errors", BigInteger),  # that could not be corrected, since the driver was loaded
+    Column("problem", Text),  # why the GPU does not answer
+    Column("foreign_processes", NullableJson),  # list of [pid, name]
     ForeignKeyConstraint(["node_id", "slot"], ["slots.node_id", "slots.slot"]),
 )
 

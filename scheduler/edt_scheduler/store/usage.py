@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Integer, Row, and_, cast, func, insert, or_, 
 from edt_scheduler.store import queries
 from edt_scheduler.store.queries import rows_of
 from edt_scheduler.store.tables import allocations, jobs, nodes, rolled_up, slot_usage, slots, user_days, users
-from edt_scheduler.views import SlotUse, view_of
+from edt_scheduler.views import ForeignProcess, SlotUse, view_of
 
 FRESH_SECONDS = 60.0
 """A sample that is older than this says nothing about the present."""
@@ -37,13 +37,22 @@ def put(tx: Connection, node: Row[Any], samples: Iterable[SlotUse], now: float) 
         return
     known = set(tx.execute(select(slots.c.slot).where(slots.c.node_id == node.id)).scalars())
     rows = [
-        {**asdict(use), "node_id": node.id, "time": now}
+        {**asdict(use), "foreign_processes": _stored(use), "node_id": node.id, "time": now}
         for use in {use.slot: use for use in samples}.values()
         if use.slot in known
     ]
     if rows:
         tx.execute(insert(slot_usage), rows)
         tx.execute(update(nodes).where(nodes.c.id == node.id).values(usage_at=now))
+
+
+def _stored(use: SlotUse) -> list[tuple[int, str]] | None:
+    return [(process.pid, process.name) for process in use.foreign_processes] or None
+
+
+def _view(row: Row[Any]) -> SlotUse:
+    found = tuple(ForeignProcess(pid, name) for pid, name in row.foreign_processes or ())
+    return view_of(SlotUse, row._mapping, foreign_processes=found)
 
 
 def newest(tx: Connection, node_ids: Iterable[int], now: float) -> dict[tuple[int, str], SlotUse]:
@@ -53,7 +62,7 @@ def newest(tx: Connection, node_ids: Iterable[int], now: float) -> dict[tuple[in
         .join(nodes, and_(nodes.c.id == slot_usage.c.node_id, nodes.c.usage_at == slot_usage.c.time))
         .where(nodes.c.usage_at > now - FRESH_SECONDS)
     )
-    return {(row.node_id, row.slot): view_of(SlotUse, row._mapping) for row in rows_of(tx, query, nodes.c.id, node_ids)}
+    return {(row.node_id, row.slot): _view(row) for row in rows_of(tx, query, nodes.c.id, node_ids)}
 
 
 def series(tx: Connection, node_id: int, since: float, until: float, width: float) -> list[Row[Any]]:
