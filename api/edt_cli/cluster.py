@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
 from urllib.parse import quote
 
@@ -50,6 +51,7 @@ def nodes(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
             node.name,
             Text(node.health, style=_HEALTH_STYLES.get(node.health, "")),
             f"{sum(slot.busy for slot in node.slots)}/{len(node.slots)}",
+            _devices(node),
             _utilisation(node),
             str(node.cores),
             node.launcher,
@@ -60,7 +62,10 @@ def nodes(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
         for node in found
     ]
     output.table(
-        ("NODE", "HEALTH", "BUSY", "USE", "CORES", "LAUNCHER", "HOST", "SEEN", "WHAT"), rows, "No node has registered."
+        ("NODE", "HEALTH", "BUSY", "DEVICES", "USE", "CORES", "LAUNCHER", "HOST", "SEEN", "WHAT"),
+        rows,
+        "No node has registered.",
+        remarks=[_troubles(node) for node in found],
     )
 
 
@@ -94,6 +99,32 @@ def _change_health(context: typer.Context, name: str, verb: str) -> None:
     with session(context.obj) as api:
         node = api.read(Node, api.ask("POST", f"{OURS}/nodes/{name}/{verb}"))
     typer.echo(f"{node.name} is {node.health}")
+
+
+def _devices(node: Node) -> str:
+    """Return how many slots of which device a node has, such as ``2 NVIDIA H200 (141 GB)``."""
+    return ", ".join(f"{number} {name}" for name, number in Counter(_device(slot) for slot in node.slots).items())
+
+
+def _device(slot: Slot) -> str:
+    if slot.model is None:
+        return "CPU" if slot.device == "cpu" else slot.label
+    name = slot.model if slot.mig_profile is None else f"{slot.model} MIG {slot.mig_profile}"
+    return f"{name} ({output.size(slot.memory_total_bytes)})" if slot.memory_total_bytes else name
+
+
+def _troubles(node: Node) -> str:
+    """Return what is wrong with a node's GPUs, a sentence for each."""
+    found = []
+    for slot in node.slots:
+        if slot.problem is not None:
+            found.append(f"GPU {slot.slot} does not answer: {slot.problem}")
+        if slot.ecc_errors:
+            found.append(f"GPU {slot.slot}: {slot.ecc_errors} errors in its memory that could not be corrected")
+        if slot.foreign_processes:
+            named = ", ".join(f"{each.name or 'a process'} ({each.pid})" for each in slot.foreign_processes)
+            found.append(f"GPU {slot.slot} is also used by {named}, which is no job's")
+    return "; ".join(found)
 
 
 def _utilisation(node: Node) -> str:

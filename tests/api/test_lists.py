@@ -330,6 +330,27 @@ class TestUsage:
         assert (usage.slots["0"].utilisation, usage.slots["0"].memory_bytes) == ([0.5], [7])
         assert usage.until - usage.since == 3600
 
+    def test_a_gpu_is_told_with_its_model_and_memory_what_is_wrong_with_it_and_who_else_is_there(
+        self, fresh_api: ServedApi
+    ) -> None:
+        facts = {"model": "NVIDIA H200", "memory_bytes": 150 << 30, "compute_capability": "9.0"}
+        whole = {"slot": "0", "device": "GPU-a", "label": "NVIDIA H200", **facts}
+        part = {**whole, "slot": "1:0", "device": "MIG-b", "mig_profile": "1g.18gb", "memory_bytes": 16 << 30}
+        token = fresh_api.register("node-a", offers=[whole, part])
+        foreign = [{"pid": 7, "name": "game"}]
+        sample = {"slot": "0", "utilisation": 0.5, "ecc_errors": 2, "foreign_processes": foreign}
+        lost = {"slot": "1:0", "problem": "NVML says 'GPU is lost'"}
+        told = fresh_api.client(token=token).post("/api/v1/nodes/node-a/usage", json={"slots": [sample, lost]})
+        assert told.status_code == 204
+        client = fresh_api.client("bob")
+        first, second = client.get("/api/v1/nodes/node-a").json()["slots"]
+        assert (first["model"], first["memory_total_bytes"], first["compute_capability"]) == tuple(facts.values())
+        assert (first["ecc_errors"], first["problem"], first["foreign_processes"]) == (2, None, foreign)
+        assert (second["mig_profile"], second["memory_total_bytes"]) == ("1g.18gb", 16 << 30)
+        assert (second["utilisation"], second["problem"]) == (None, "NVML says 'GPU is lost'")
+        series = client.get("/api/v1/nodes/node-a/usage").json()["slots"]
+        assert (series["0"]["utilisation"], series["1:0"]["utilisation"]) == ([0.5], [None])
+
     def test_only_the_node_itself_may_tell(self, fresh_api: ServedApi) -> None:
         fresh_api.register("node-a")
         other = fresh_api.register("node-b")
@@ -345,8 +366,9 @@ class TestUsage:
     @pytest.mark.parametrize(
         "slot",
         [
-            {"slot": "0"},
             {"slot": "0", "utilisation": 1.01},
+            {"slot": "0", "ecc_errors": -1},
+            {"slot": "0", "foreign_processes": [{"pid": 0}]},
             {"slot": "0", "utilisation": -0.1},
             {"slot": "0", "utilisation": 0.5, "memory_bytes": -1},
             {"slot": "", "utilisation": 0.5},

@@ -8,7 +8,7 @@ import socket
 import ssl
 import tarfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,15 +94,15 @@ class ServedApi:
         viewer = accounts.user(self.platform, user)
         return execs.job(self.platform, response.json()["id"], viewer=viewer)
 
-    def register(self, name: str = "node-a", slots: int = 2) -> str:
-        """A node; its token."""
+    def register(self, name: str = "node-a", slots: int = 2, offers: Sequence[Mapping[str, Any]] = ()) -> str:
+        """A node; its token. ``offers``: its slots, if they are no CPU stand-ins."""
         offer = {
             "name": name,
             "host": "127.0.0.1",
             "cores": 2,
             "boot_id": "boot-1",
             "incarnation": "life-1",
-            "slots": [{"slot": str(n), "device": "cpu", "label": "CPU"} for n in range(slots)],
+            "slots": list(offers) or [{"slot": str(n), "device": "cpu", "label": "CPU"} for n in range(slots)],
         }
         response = self.client(token=JOIN_TOKEN).post("/api/v1/nodes", json=offer)
         assert response.status_code == 201, response.text

@@ -1,4 +1,4 @@
-// openapi.json sha256: 92a4afa809ddf7cca3a105d381ec961e6bc6dc2db3bdbd6992cc8b75e210f5a7
+// openapi.json sha256: 5e06003390096f76bfd7b6b8d33e51dc5884ae05d27e4e25f6d2d67f53074670
 export interface paths {
     "/api/v1/frameworks": {
         parameters: {
@@ -2012,6 +2012,29 @@ export interface components {
             timestamp: number;
         };
         /**
+         * ForeignProcess
+         * @description A process that computes on a GPU and belongs to no job of its node.
+         */
+        ForeignProcess: {
+            /** Name */
+            name: string;
+            /** Pid */
+            pid: number;
+        };
+        /**
+         * ForeignProcessIn
+         * @description A process that computes on a GPU and belongs to no job of its node.
+         */
+        ForeignProcessIn: {
+            /**
+             * Name
+             * @default
+             */
+            name: string;
+            /** Pid */
+            pid: number;
+        };
+        /**
          * Framework
          * @description One entry of ``GET /execs/frameworks``, in the form of WMLA 2.x.
          */
@@ -3018,10 +3041,22 @@ export interface components {
         Slot: {
             /** Busy */
             busy: boolean;
+            /**
+             * Compute Capability
+             * @default null
+             */
+            compute_capability: string | null;
             /** Device */
             device: string;
+            /**
+             * Ecc Errors
+             * @default null
+             */
+            ecc_errors: number | null;
             /** Exec Id */
             exec_id: string | null;
+            /** Foreign Processes */
+            foreign_processes: components["schemas"]["ForeignProcess"][];
             /** @default null */
             kind: components["schemas"]["JobKind"] | null;
             /** Label */
@@ -3039,6 +3074,16 @@ export interface components {
              */
             memory_total_bytes: number | null;
             /**
+             * Mig Profile
+             * @default null
+             */
+            mig_profile: string | null;
+            /**
+             * Model
+             * @default null
+             */
+            model: string | null;
+            /**
              * Owner
              * @default null
              */
@@ -3048,6 +3093,11 @@ export interface components {
              * @default null
              */
             power_watts: number | null;
+            /**
+             * Problem
+             * @default null
+             */
+            problem: string | null;
             /** Slot */
             slot: string;
             /**
@@ -3066,6 +3116,8 @@ export interface components {
          * @description One slot that an agent registers.
          */
         SlotOffer: {
+            /** Compute Capability */
+            compute_capability?: string | null;
             /**
              * Device
              * @default cpu
@@ -3076,6 +3128,12 @@ export interface components {
              * @default
              */
             label: string;
+            /** Memory Bytes */
+            memory_bytes?: number | null;
+            /** Mig Profile */
+            mig_profile?: string | null;
+            /** Model */
+            model?: string | null;
             /** Slot */
             slot: string;
         };
@@ -3084,18 +3142,24 @@ export interface components {
          * @description How busy one slot was since its previous sample.
          */
         SlotSample: {
+            /** Ecc Errors */
+            ecc_errors?: number | null;
+            /** Foreign Processes */
+            foreign_processes?: components["schemas"]["ForeignProcessIn"][];
             /** Memory Bytes */
             memory_bytes?: number | null;
             /** Memory Total Bytes */
             memory_total_bytes?: number | null;
             /** Power Watts */
             power_watts?: number | null;
+            /** Problem */
+            problem?: string | null;
             /** Slot */
             slot: string;
             /** Temperature C */
             temperature_c?: number | null;
             /** Utilisation */
-            utilisation: number;
+            utilisation?: number | null;
         };
         /**
          * SlotTime
@@ -3133,7 +3197,7 @@ export interface components {
             /** Time */
             time: number[];
             /** Utilisation */
-            utilisation: number[];
+            utilisation: (number | null)[];
         };
         /**
          * Status

@@ -1,12 +1,14 @@
 /** One node: its health, its slots, its last hour, and what an admin can do with it. */
 
 import { useQuery } from "@tanstack/react-query";
-import { Box, Cpu } from "lucide-react";
+import { Box, Cpu, Gpu } from "lucide-react";
 import { Link } from "react-router";
 
 import type { Node } from "../../api/types";
 import { Sparkline } from "../../charts/Sparkline";
 import { percent, plural } from "../../components/format";
+import { Troubles } from "./GpuTable";
+import { devices, isGpu } from "./gpus";
 import { HealthBadge, Lease } from "./Health";
 import { NodeVerbs } from "./NodeVerbs";
 import styles from "./Nodes.module.css";
@@ -34,10 +36,12 @@ export function NodeCard({ node }: { readonly node: Node }) {
         <span><Cpu size={13} aria-hidden /> {plural(node.cores, "core")}</span>
         <span title="In what its jobs run"><Box size={13} aria-hidden /> {node.launcher}</span>
         <span className="num">{held} of {plural(node.slots.length, "slot")} held</span>
+        {node.slots.some(isGpu) && <span title="Its GPUs"><Gpu size={13} aria-hidden /> {devices(node.slots).join(", ")}</span>}
         <span className={styles.stretch} />
         <LastHour node={node} />
       </div>
       {node.health === "draining" && <Draining node={node} />}
+      <Troubles node={node} />
       <ul className={styles.slots} aria-label={`Slots of ${node.name}`} data-few={node.slots.length <= 8}>
         {node.slots.map((slot) => <SlotTile key={slot.slot} slot={slot} />)}
       </ul>

@@ -12,6 +12,8 @@ import { Facts } from "../../components/Panel";
 import { ProblemNote } from "../../components/ProblemNote";
 import { Tabs } from "../../components/Tabs";
 import { Ago, Time } from "../../components/Time";
+import { GpuTable, Troubles } from "./GpuTable";
+import { devices } from "./gpus";
 import { HealthBadge, Lease } from "./Health";
 import { NodeVerbs } from "./NodeVerbs";
 import styles from "./Nodes.module.css";
@@ -50,12 +52,14 @@ export function NodeDrawer({ node, onClose }: { readonly node: Node; readonly on
             ["Launcher", node.launcher],
             ["Joined", <Time at={node.registered_at} />],
             node.health_since ? ["In this state", <Ago at={node.health_since} />] : null,
-            ["Devices", [...new Set(node.slots.map((slot) => slot.label || slot.device))].slice(0, 4).join(", ")],
+            ["Devices", devices(node.slots).join(", ")],
           ]}
         />
         <ul className={styles.slots} aria-label={`Slots of ${node.name}, in detail`} data-few={node.slots.length <= 8}>
           {node.slots.map((slot) => <SlotTile key={slot.slot} slot={slot} />)}
         </ul>
+        <Troubles node={node} />
+        <GpuTable node={node} />
         <Tabs
           label="Range" small tabs={SPANS} value={span.value}
           onChange={(value) => setSearch((before) => {
