@@ -10,7 +10,7 @@ DOCUMENTED := openedt fabric_model callbacks emetrics pyedt runai variable_batch
 DASHBOARD := api/dashboard/packaging/dashboard_build.py
 export DEVICES DEMO_FAULT FRAMEWORK CHAOS_SECONDS CHAOS_SEED CHAOS_DATABASE CHAOS_WITHOUT
 
-.PHONY: help demo test test-all chaos check bench docs dashboard system-deps images secrets test-images install clean
+.PHONY: help demo test test-all chaos check bench prove-gpu docs dashboard system-deps images secrets test-images install clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -41,7 +41,10 @@ check: install  ## ruff, mypy strict, import contracts
 
 bench: install $(VENV)/.tensorflow  ## the figures: one script a claim
 	@ls benchmarks/[a-z]*.py >/dev/null 2>&1 || { echo "no benchmark has landed yet"; exit 0; }; \
-	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
+	for script in $(filter-out benchmarks/prove_gpu.py,$(wildcard benchmarks/[a-z]*.py)); do $(BIN)/python $$script || exit 1; done
+
+prove-gpu: install  ## one page about this machine's GPUs: equal digests, pauses, copies over PCIe, steps beside DDP; PROVE_ARGS="--device cpu"
+	@$(BIN)/python benchmarks/prove_gpu.py $(PROVE_ARGS)
 
 docs: $(VENV)/.tensorflow  ## the reference, from the docstrings, as pages in build/docs
 	@KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 PDOC_ALLOW_EXEC=1 $(BIN)/python -m pdoc --docformat google --no-show-source \

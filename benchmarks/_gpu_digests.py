@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ MICRO_BATCHES, STEPS = 4, 200
 _CORES_EACH = 3
 """Of a training with its two engines, driver and supervisor."""
 _CHANGE_SECONDS = 30.0
+_LINE = 60
 _BETWEEN_SECONDS = 0.5
 """Between two events."""
 
@@ -112,7 +114,7 @@ def courses(faster: str) -> list[Course]:
     if faster:
         found += [
             Course(f"W = 2 over {faster}", True, _two_changed_over),
-            Course(f"the same, SIGKILL of one, and return, {faster}", True, _kill_changed_over),
+            Course(f"SIGKILL of one of 2, and return, {faster}", True, _kill_changed_over),
         ]
     return found
 
@@ -159,7 +161,9 @@ def run(page: Page, place: Place, *, faster: str, why_not: str) -> bool:
         page.text("W = 2 over NCCL", f"not possible here: {why_not}")
     for path in sorted(place.folder.glob(f"*/{SETTINGS}"))[:1]:
         told = json.loads(path.read_text())
-        page.text("an engine is set to", "; ".join(f"{name}: {value}" for name, value in told.items()))
+        words = "; ".join(f"{name}: {value}" for name, value in told.items())
+        for number, line in enumerate(textwrap.wrap(words, _LINE)):
+            page.text("" if number else "an engine is set to", line)
     return collective
 
 

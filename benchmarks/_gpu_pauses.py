@@ -111,7 +111,7 @@ def run(page: Page, place: Place, network: str, *, faster: str, engines: int, se
         page.figure(f"steady step, W = {number}", over, "ms", [1e3 * each for each in times])
     page.figure("join: longest gap less a steady step", over, "steps", joins, MOST_JOIN if judged else None)
     page.figure("SIGKILL to the next committed step", over, "s", kills, MOST_KILL if judged else None)
-    what = "SIGKILL to a group over NCCL"
+    what = "SIGKILL to collective reductions again"
     if back:
         page.figure(what, over, "s", back, MOST_BACK if judged else None)
     elif faster:

@@ -171,6 +171,9 @@ def copies(page: Page, place: Place, sizes: Sizes, *, judged: bool) -> None:
     for network in sizes.networks:
         title = TASKS[network].title
         found = _profiled(place, network)
+        if not judged and not any(each.number for each in found.copies.values()):
+            page.text(title, "nothing is copied, for there is no GPU")
+            continue
         for direction, words in ((TO_DEVICE, "host to GPU"), (TO_HOST, "GPU to host")):
             each = found.copies[direction]
             parts = (each.batches, each.gradients, each.others)
