@@ -139,7 +139,7 @@ def apply(commit: Callable[..., None], vector: Tensor, numbers: Sequence[Any], w
     if lent() is None:
         return
     for variable in written:
-        if variable.dtype.is_floating:
+        if variable.dtype.is_floating and "GPU" not in variable.device:  # memory of a GPU is never the vector's
             value = to_torch(variable.read_value())
             if begin <= value.data_ptr() < end:
                 variable.assign(to_tensorflow(value.clone()))
