@@ -153,13 +153,19 @@ def test_outside_of_passes_it_ends_the_guarantee_by_a_warning_which_the_user_see
     ("text", "name"),
     [
         ("cumsum_cuda_kernel does not have a deterministic implementation, but you set", "cumsum_cuda_kernel"),
+        (
+            "_histc_cuda with floating point input does not have a deterministic implementation",
+            "_histc_cuda with floating point input",
+        ),
+        ("Deterministic behavior was enabled, but it uses CuBLAS and", "cuBLAS with CUBLAS_WORKSPACE_CONFIG=:0:0"),
         ("Flash Attention defaults to a non-deterministic algorithm. To explicitly", "Flash Attention"),
         ("Memory Efficient attention defaults to a non-deterministic algorithm. ", "Memory Efficient attention"),
         ("No available kernel. Aborting execution.", "No available kernel. Aborting execution."),
         ("CUDA out of memory", None),
     ],
 )
-def test_the_op_is_named_as_torch_names_it(text: str, name: str | None) -> None:
+def test_the_op_is_named_as_torch_names_it(text: str, name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":0:0")
     assert module.op_that_raised(RuntimeError(text)) == name
 
 
@@ -207,7 +213,6 @@ def test_two_passes_through_attention_and_convolutions_have_equal_bits(
     determinism: Determinism, endings: list[tuple[str, str]], dtype: torch.dtype
 ) -> None:
     """Attention's backward pass adds parts in any order unless it is told not to; with enough heads that shows."""
-    module.prepare_environment()
     torch.cuda.manual_seed(0)
     query, key, value = (torch.randn(8, 8, 1024, 64, device="cuda", dtype=dtype, requires_grad=True) for _ in range(3))
     images = torch.randn(32, 16, 33, 33, device="cuda", dtype=dtype, requires_grad=True)

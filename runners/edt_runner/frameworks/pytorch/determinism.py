@@ -26,7 +26,7 @@ import torch
 from edt_runner.errors import PeerLost
 
 _WHY = "has no deterministic implementation on this device"
-_NAMED = re.compile(r"(\S+) does not have a deterministic|(\w+(?: \w+)*) defaults to a non-deterministic", re.ASCII)
+_NAMED = re.compile(r"^(.+?) (?:does not have a deterministic|defaults to a non-deterministic)", re.MULTILINE)
 _LACKS = re.compile("determinis|No available kernel", re.IGNORECASE)
 """What is in the text of an error of strict mode. Attention has no available kernel if the user allows only cuDNN's."""
 _MOST_TEXT = 200
@@ -228,5 +228,7 @@ def _cublas() -> str:
 
 
 def _name(text: str) -> str:
+    if "CuBLAS" in text:  # the environment has a value that cuBLAS may not be deterministic with
+        return f"cuBLAS with CUBLAS_WORKSPACE_CONFIG={os.environ.get('CUBLAS_WORKSPACE_CONFIG', '')}"
     found = _NAMED.search(text)
-    return (found[1] or found[2]) if found else text.strip().partition("\n")[0][:_MOST_TEXT]
+    return found[1] if found else text.strip().partition("\n")[0][:_MOST_TEXT]
