@@ -17,6 +17,7 @@ from edt_runner.adapter import State
 from edt_runner.checkpoints.snapshot import HostCopy, Snapshots, read_state, write_state
 from edt_runner.errors import UnsupportedState
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
+from edt_runner.host_copies import marked
 from edt_runner.schedule import StepKind
 
 CPU = torch.device("cpu")
@@ -26,12 +27,12 @@ def training(device: torch.device = CPU, width: int = 64) -> TorchAdapter:
     model = nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width), nn.Linear(width, 1)).to(device)
     optimizer = torch.optim.Adam(model.parameters(), 0.1)
     adapter = TorchAdapter(model, optimizer, lambda outputs, targets: ((outputs - targets) ** 2).mean(), {}, device)
-    step(adapter, width)
+    step(adapter, width, device)
     return adapter
 
 
-def step(adapter: TorchAdapter, width: int = 64) -> None:
-    leaf = torch.empty(adapter.size(StepKind.TRAIN))
+def step(adapter: TorchAdapter, width: int = 64, device: torch.device = CPU) -> None:
+    leaf = torch.empty(adapter.size(StepKind.TRAIN), device=device)
     adapter.micro_batch((torch.randn(4, width), torch.randn(4, 1)), 4, 4, 0, leaf)
     adapter.apply(leaf)
 
@@ -124,11 +125,11 @@ def test_a_type_that_no_checkpoint_can_hold_is_named(tmp_path: Path) -> None:
 def test_on_a_gpu_the_copy_is_of_the_boundary_although_the_step_has_begun() -> None:
     device = torch.device("cuda:0")
     adapter = training(device, width=2048)
-    snapshots = Snapshots(10.0, adapter.export_state, copy := HostCopy(), lambda *_: None, pytest.fail)
+    snapshots = Snapshots(10.0, marked(adapter.export_state), copy := HostCopy(), lambda *_: None, pytest.fail)
     for offset in range(5):
         expected = {name: tensor.cpu().clone() for name, tensor in adapter.export_state().tensors.items()}
         snapshots.begin(offset, {}, force=True)
-        leaf = torch.empty(adapter.size(StepKind.TRAIN))
+        leaf = torch.empty(adapter.size(StepKind.TRAIN), device=device)
         adapter.micro_batch((torch.randn(4, 2048), torch.randn(4, 1)), 4, 4, 0, leaf)
         snapshots.wait_copied()
         adapter.apply(leaf)
