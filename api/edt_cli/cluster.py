@@ -51,7 +51,7 @@ def nodes(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
             node.name,
             Text(node.health, style=_HEALTH_STYLES.get(node.health, "")),
             f"{sum(slot.busy for slot in node.slots)}/{len(node.slots)}",
-            _devices(node),
+            devices(node),
             _utilisation(node),
             str(node.cores),
             node.launcher,
@@ -65,8 +65,9 @@ def nodes(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
         ("NODE", "HEALTH", "BUSY", "DEVICES", "USE", "CORES", "LAUNCHER", "HOST", "SEEN", "WHAT"),
         rows,
         "No node has registered.",
-        remarks=[_troubles(node) for node in found],
     )
+    for sentence in (f"{node.name}: {trouble}" for node in found for trouble in troubles(node)):
+        output.console().print(Text(sentence, style="red"))
 
 
 @nodes_app.command()
@@ -101,7 +102,7 @@ def _change_health(context: typer.Context, name: str, verb: str) -> None:
     typer.echo(f"{node.name} is {node.health}")
 
 
-def _devices(node: Node) -> str:
+def devices(node: Node) -> str:
     """Return how many slots of which device a node has, such as ``2 NVIDIA H200 (141 GB)``."""
     return ", ".join(f"{number} {name}" for name, number in Counter(_device(slot) for slot in node.slots).items())
 
@@ -113,18 +114,19 @@ def _device(slot: Slot) -> str:
     return f"{name} ({output.size(slot.memory_total_bytes)})" if slot.memory_total_bytes else name
 
 
-def _troubles(node: Node) -> str:
+def troubles(node: Node) -> list[str]:
     """Return what is wrong with a node's GPUs, a sentence for each."""
     found = []
     for slot in node.slots:
         if slot.problem is not None:
             found.append(f"GPU {slot.slot} does not answer: {slot.problem}")
         if slot.ecc_errors:
-            found.append(f"GPU {slot.slot}: {slot.ecc_errors} errors in its memory that could not be corrected")
+            errors = "1 error" if slot.ecc_errors == 1 else f"{slot.ecc_errors} errors"
+            found.append(f"GPU {slot.slot} had {errors} in its memory that could not be corrected")
         if slot.foreign_processes:
             named = ", ".join(f"{each.name or 'a process'} ({each.pid})" for each in slot.foreign_processes)
-            found.append(f"GPU {slot.slot} is also used by {named}, which is no job's")
-    return "; ".join(found)
+            found.append(f"GPU {slot.slot} is also used by {named}, of no job")
+    return found
 
 
 def _utilisation(node: Node) -> str:

@@ -31,7 +31,7 @@ export function GpuTable({ node }: { readonly node: Node }) {
       <table aria-label={`GPUs of ${node.name}`}>
         <thead>
           <tr>
-            {["Slot", "Device", "Use", "Memory", "Power", "Temp.", "ECC errors"].map((title) => (
+            {["Slot", "Device", "Use", "Memory", "Power", "Temp.", "ECC"].map((title) => (
               <th key={title} scope="col">{title}</th>
             ))}
           </tr>
@@ -49,12 +49,12 @@ function Row({ slot }: { readonly slot: Slot }) {
   return (
     <tr data-slot={slot.slot} data-trouble={troubles(slot).length > 0}>
       <th scope="row">{slot.slot}</th>
-      <td title={`${capability}${slot.device}`}>{deviceName(slot)}</td>
+      <td title={`${deviceName(slot)}, ${capability}${slot.device}`}>{deviceName(slot).replace(/^NVIDIA /, "")}</td>
       <td>{known(slot.utilisation, percent)}</td>
       <td>{memory(slot)}</td>
       <td>{known(slot.power_watts, (watts) => `${Math.round(watts)} W`)}</td>
       <td>{known(slot.temperature_c, (degrees) => `${Math.round(degrees)} °C`)}</td>
-      <td>{known(slot.ecc_errors, count)}</td>
+      <td title="Errors in its memory that could not be corrected">{known(slot.ecc_errors, count)}</td>
     </tr>
   );
 }

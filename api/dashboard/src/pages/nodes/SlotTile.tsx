@@ -33,7 +33,7 @@ export function SlotTile({ slot }: { readonly slot: Slot }) {
         </span>
       )}
       <span className={styles.memory}>
-        {state === "leaving" ? "leaving" : slot.memory_bytes ? bytes(slot.memory_bytes) : ""}
+        {slot.problem ? "no answer" : state === "leaving" ? "leaving" : slot.memory_bytes ? bytes(slot.memory_bytes) : ""}
         {slot.temperature_c ? ` · ${Math.round(slot.temperature_c)} °C` : ""}
         {slot.kind === "gang" && <span className={styles.gang}>gang</span>}
       </span>
