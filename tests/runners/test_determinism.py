@@ -19,6 +19,7 @@ from edt_runner.frameworks.pytorch import FRAMEWORK
 from edt_runner.frameworks.pytorch import determinism as module
 from edt_runner.frameworks.pytorch.determinism import Determinism
 
+cuda: Any = torch.backends.cuda
 WHY = "has no deterministic implementation on this device"
 
 
@@ -32,12 +33,14 @@ def determinism(endings: list[tuple[str, str]]) -> Iterator[Determinism]:
     """Determinism that was asked for. All settings of torch are those of before at the end."""
     cudnn, fill = torch.backends.cudnn, torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     before = torch.are_deterministic_algorithms_enabled(), cudnn.benchmark, cudnn.deterministic
+    cuda.enable_cudnn_sdp(True)
     with warnings.catch_warnings():
         asked = Determinism()
         asked.ask(lambda *ending: endings.append(ending))
         yield asked
     torch.use_deterministic_algorithms(before[0])
     cudnn.benchmark, cudnn.deterministic = before[1:]
+    cuda.enable_cudnn_sdp(True)
     torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
 
 
@@ -74,6 +77,14 @@ def test_passes_run_in_strict_mode_and_all_else_with_warnings(determinism: Deter
 def test_new_memory_is_not_filled_and_cudnn_measures_nothing(determinism: Determinism) -> None:
     assert not torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     assert (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic) == (False, True)
+
+
+def test_attention_uses_no_kernel_of_cudnn_as_long_as_the_guarantee_holds(determinism: Determinism) -> None:
+    """With warnings torch would choose it, and not warn."""
+    assert "cuDNN" not in FRAMEWORK.computing(on_device=False)["attention"]
+    with pytest.raises(PeerLost):
+        passing(determinism, put)
+    assert "cuDNN" in FRAMEWORK.computing(on_device=False)["attention"]
 
 
 # ── an op without a deterministic kernel ────────────────────────────────────────────────────────────────────────
@@ -238,7 +249,7 @@ def test_what_decides_bits_on_a_gpu_is_told_without_a_warning() -> None:
     found = FRAMEWORK.computing(on_device=True)
     assert found["multiprocessors"] > 0 and found["device"] == torch.cuda.get_device_name(0)
     assert found["device"] != FRAMEWORK.computing(on_device=False)["device"]
-    with precision(torch.backends.cuda, "tf32"):
+    with precision(cuda, "tf32"):
         other = FRAMEWORK.computing(on_device=True)
     assert [name for name in found if found[name] != other[name]] in (
         ["precision of float32 on GPUs"],

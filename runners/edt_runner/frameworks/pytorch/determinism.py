@@ -46,6 +46,8 @@ class Determinism:
         self._end_guarantee: Callable[[str, str], None] = _nobody
         self.is_strict = False
         """Whether passes run in strict mode."""
+        self._cudnn_attention = False
+        """Whether the user lets attention use cuDNN."""
 
     def ask(self, end_guarantee: Callable[[str, str], None]) -> None:
         """Ask for deterministic kernels.
@@ -58,6 +60,9 @@ class Determinism:
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = False  # with it each process would choose algorithms by its own timings
         torch.backends.cudnn.deterministic = True
+        cuda: Any = torch.backends.cuda
+        self._cudnn_attention = self._cudnn_attention or cuda.cudnn_sdp_enabled()
+        cuda.enable_cudnn_sdp(False)  # as in strict mode; with ``warn_only`` torch would use it without a warning
         if self._end_guarantee is _nobody:
             self._listen()
         self._end_guarantee, self.is_strict = end_guarantee, True
@@ -80,11 +85,16 @@ class Determinism:
             op = op_that_raised(error)
             if op is None:
                 raise
-            self.is_strict = False
-            self._end_guarantee(op, _WHY)
+            self._give_up(op)
             raise PeerLost(f"{op} {_WHY}, so the step is tried again") from error
         finally:
             torch.use_deterministic_algorithms(True, warn_only=True)
+
+    def _give_up(self, op: str) -> None:
+        cuda: Any = torch.backends.cuda
+        cuda.enable_cudnn_sdp(self._cudnn_attention)
+        self.is_strict = False
+        self._end_guarantee(op, _WHY)
 
     def settle(self, run: Callable[[], None]) -> None:
         """Run a trial pass. It is run again if it finds an op without a deterministic kernel.
