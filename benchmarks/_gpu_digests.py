@@ -163,7 +163,7 @@ def run(page: Page, place: Place, *, faster: str, why_not: str) -> bool:
         told = json.loads(path.read_text())
         words = "; ".join(f"{name}: {value}" for name, value in told.items())
         for number, line in enumerate(textwrap.wrap(words, _LINE)):
-            page.text("" if number else "an engine is set to", line)
+            page.text("" if number else "in an engine's pass", line)
     return collective
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import platform
@@ -70,6 +71,12 @@ class Machine:
         return ""
 
 
+def visible(machine: Machine) -> list[str]:
+    """The numbers or identifiers of the GPUs, as CUDA_VISIBLE_DEVICES of an engine takes them."""
+    chosen = [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
+    return (chosen or list(map(str, range(len(machine.gpus)))))[: len(machine.gpus)]
+
+
 def ask() -> Machine:
     """Ask a new process."""
     asked = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=False, timeout=120)
@@ -106,13 +113,20 @@ def _gpu(number: int) -> dict[str, Any]:
 
 
 def _nccl() -> tuple[int, ...]:
+    """The version of the library that torch has loaded; torch itself knows only the one that it was built with."""
     from torch.cuda import nccl
 
+    found = ctypes.c_int()
     try:
-        found: Any = nccl.version()  # type: ignore[no-untyped-call]
+        if ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(found)) == 0:
+            return found.value // 10000, found.value // 100 % 100, found.value % 100
+    except (OSError, AttributeError):  # it is part of torch's own library
+        pass
+    try:
+        built: Any = nccl.version()  # type: ignore[no-untyped-call]
     except (AttributeError, RuntimeError):  # a build without NCCL
         return ()
-    return tuple(found[:3]) if isinstance(found, tuple) else ()
+    return tuple(built[:3]) if isinstance(built, tuple) else ()
 
 
 def _driver() -> str:

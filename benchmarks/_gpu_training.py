@@ -55,7 +55,14 @@ class Logger:
         self._at_step(iteration, engines)
 
 
-def ours(name: str, micro_batches: int, samples: int, at_step: Callable[[int, int], None], **more: Any) -> None:
+def ours(
+    name: str,
+    micro_batches: int,
+    samples: int,
+    at_step: Callable[[int, int], None],
+    loss_function: Callable[[Tensor, Tensor], Tensor] = loss,
+    **more: Any,
+) -> None:
     from fabric_model import FabricModel
 
     task = TASKS[name]
@@ -63,7 +70,7 @@ def ours(name: str, micro_batches: int, samples: int, at_step: Callable[[int, in
     FabricModel(
         model,
         lambda: (task.data(samples), None),
-        loss,
+        loss_function,
         task.optimizer(model),
         metrics=[],
         worker_logger_callback=Logger(at_step),
@@ -71,20 +78,22 @@ def ours(name: str, micro_batches: int, samples: int, at_step: Callable[[int, in
 
 
 def paced(name: str, micro_batches: int, steps: int) -> None:
-    """The last step is uneven."""
+    """The last step is uneven. In the first pass an engine writes down how its determinism is set."""
     folder = Path(os.environ[FOLDER])
-    told = False
+    told: list[dict[str, Any]] = []
+
+    def telling_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        if not told:
+            told.append(settings())
+            (folder / SETTINGS).write_text(json.dumps(told[0]))
+        return loss(outputs, targets)
 
     def at_step(step: int, engines: int) -> None:
-        nonlocal told
-        if not told:
-            told = True
-            (folder / SETTINGS).write_text(json.dumps(settings()))
         if not (folder / GO).exists():
             time.sleep(_REST_SECONDS if step < _SHORT_RESTS else _LONG_REST_SECONDS)
 
     samples = steps * micro_batches * TASKS[name].batch - 5
-    ours(name, micro_batches, samples, at_step, recovery_interval=1.0)
+    ours(name, micro_batches, samples, at_step, telling_loss, recovery_interval=1.0)
 
 
 def noted(name: str, micro_batches: int) -> None:
@@ -175,7 +184,7 @@ def settings() -> dict[str, Any]:
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     return {
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-        "only warnings": torch.is_deterministic_algorithms_warn_only_enabled(),
+        "only warnings where there is none": torch.is_deterministic_algorithms_warn_only_enabled(),
         "CUBLAS_WORKSPACE_CONFIG": os.environ.get("CUBLAS_WORKSPACE_CONFIG", "not set"),
         "cuDNN deterministic": cudnn.deterministic,
         "cuDNN benchmark": cudnn.benchmark,

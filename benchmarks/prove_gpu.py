@@ -44,6 +44,8 @@ SHARES = {"digests": 0.4, "pauses": 0.6, "pcie": 0.75, "speed": 1.0}
 """Of the budget, by when a section should be done."""
 LEAST_SECONDS = 20.0
 """A section does not begin with less; it would not be done in time."""
+SHARING = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0"}
+"""For engines that share a GPU over NCCL."""
 OVER_GLOO = "collectives over gloo"
 ON_GPU, ON_CPU = Sizes(("resnet", "gpt"), 20), Sizes(("resnet-cpu", "gpt-cpu"), 5)
 
@@ -83,7 +85,7 @@ def prove(
     """Fill the page. A section that fails is named on it, and the others follow."""
     on_gpu = options.device == "auto"
     begun = time.monotonic()
-    devices = [str(number) for number in range(len(machine.gpus))] if on_gpu else ["cpu"]
+    devices = _gpu_machine.visible(machine) if on_gpu else ["cpu"]
     place = Place(
         folder,
         devices,
@@ -91,7 +93,7 @@ def prove(
         cores=machine.cores,
         collectives="auto" if on_gpu else "over-gloo",
         over="nccl" if on_gpu else "",
-        environ={"NCCL_MULTI_RANK_GPU_ENABLE": "1"} if on_gpu and len(devices) < 3 else {},
+        environ=SHARING if on_gpu and len(devices) < 3 else {},
     )
 
     collective = True
