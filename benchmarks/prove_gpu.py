@@ -73,7 +73,8 @@ def main() -> None:
         prove(page, machine, Path(folder), sections, options)
     _report.write("prove_gpu", page.rows, page.targets, options.json, page.notes)
     missed = [target for target in page.targets if not target.met]
-    print(f"\n{len(page.targets) - len(missed)} of {len(page.targets)} targets met")
+    if page.targets:
+        print(f"\n{len(page.targets) - len(missed)} of {len(page.targets)} targets met")
     for failure in page.failures:
         print(f"FAILED: {failure}")
     sys.exit(1 if page.failures else 0)
