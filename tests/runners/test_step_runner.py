@@ -13,7 +13,7 @@ import torch
 from edt_contract.reports import ExitKind
 from edt_runner import context
 from edt_runner.comm.process_groups import GlooPlane
-from edt_runner.comm.tree_reduction import Sink
+from edt_runner.comm.tree_reduction import HOST, Sink
 from edt_runner.context import ActivityKind
 from edt_runner.engine.link import EngineLink
 from edt_runner.engine.step_runner import EngineParts, StepRunner
@@ -50,6 +50,7 @@ def test_a_batch_is_loaded_before_its_micro_batch_is_computed(
         seen.append((what, found.kind, found.longest))
 
     adapter = SimpleNamespace(
+        vector_device=HOST,
         width=2,
         values=dict,
         stream=lambda *given: look("computed"),

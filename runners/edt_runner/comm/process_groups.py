@@ -32,7 +32,6 @@ from edt_runner.comm.collectives import (
     NcclCollectives,
     connect_nccl,
     has_nccl,
-    warm_up,
 )
 from edt_runner.comm.connections import OPERATION_TIMEOUT, Watchdog
 from edt_runner.comm.exchange import Exchange, FastExchange, TreeExchange
@@ -214,7 +213,11 @@ class GlooGroup:
         """The gloo group that reductions go over; and what else they could go over."""
         self._collectives: Collectives | None = None
         """What reductions go over instead."""
-        self._entered = threading.Event()
+        self._connecting: Collectives | None = None
+        """What this group's processes are being connected for."""
+        self._tried = threading.Event()
+        """Set unless this process is being connected for collectives."""
+        self._tried.set()
         self._shut = shut
         self._watchdog = Watchdog(shut, group)
         """Takes part in reductions."""
@@ -250,39 +253,47 @@ class GlooGroup:
     def connect_collectives(self, connect: Callable[[], Collectives]) -> None:
         """Connect this group's processes for collectives, in the background.
 
-        Their first operation is launched after ``enter``. Before that the engine may use those of another group, and
-        NCCL wants the operations of one device to be launched in one order in all processes.
-
         Args:
             connect: connects them. It raises RuntimeError if that is not possible; then the group goes on as it is.
         """
 
         def run() -> Collectives:
             found = connect()
-            self._entered.wait()
-            if not self._closed:
-                warm_up(found, self.rank, self.size, self._dtype, self._device)
+            self._connecting = found
+            if self._closed:
+                found.abort()
+            found.connect_all()
             return found
 
+        self._tried.clear()
         self._in_background(run)
 
     def _in_background(self, connect: Callable[[], Any]) -> None:
         def run() -> None:
             try:
                 found = connect()
+                with self._changing:
+                    if self._closed:
+                        return
+                    self._faster = found
+                print("edt: connected for reductions over the faster network, too", flush=True)
             except RuntimeError as error:
                 if not self._closed and not self._shut.is_set():
                     print(f"edt: reductions stay on the ordinary network: {error}", flush=True)
-                return
-            with self._changing:
-                if not self._closed:
-                    self._faster = found
+            finally:
+                self._tried.set()
 
         threading.Thread(target=run, name="edt-faster", daemon=True).start()
 
-    def enter(self) -> None:
-        """Note that this process works in this group from now on, and uses no other for reductions."""
-        self._entered.set()
+    def await_collectives(self, seconds: float) -> bool:
+        """Wait until this process is connected for collectives, or cannot be, but not longer than ``seconds``. Any
+        thread may call this.
+
+        Returns:
+            Whether it is connected for them or over a faster network.
+        """
+        self._tried.wait(seconds)
+        return self.has_faster
 
     @property
     def has_faster(self) -> bool:
@@ -421,11 +432,10 @@ class GlooGroup:
             self._closed = True
             # this thread releases them, not the thread that waits in one of them
             group, self._open_group = (self._open_group, self._transport, self._faster), None
-            if self._collectives is not None:
-                self._collectives.abort()
-            self._transport = self._faster = self._collectives = None
+            if self._connecting is not None:
+                self._connecting.abort()
+            self._transport = self._faster = self._collectives = self._connecting = None
             self._memories, self._copies = {}, {}
-        self._entered.set()
         self._watchdog.close()
         self._state_watchdog.close()
         del group

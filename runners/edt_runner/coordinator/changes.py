@@ -63,6 +63,8 @@ class Change:
     """Members that have not answered ``RetractGeneration`` yet."""
     given_up: set[str] = field(default_factory=set)
     """Joining engines that are gone or have waited too long for the state."""
+    faster: bool = True
+    """Whether all engines that have built the group are connected over its faster network, too."""
     offset: int | None = None
     """The offset at which the members have switched; None: no member has reported its switch."""
 
@@ -128,17 +130,18 @@ class Changes:
         for name in change.everybody:
             members.send(name, brief if difference is not None and members.holds_current(name) else whole)
 
-    def group_built(self, name: str, generation: int) -> None:
-        """Note that engine ``name`` has built the group of ``generation``. Commit the change when all engines have
-        built it."""
+    def group_built(self, name: str, generation: int, *, faster: bool) -> None:
+        """Note that engine ``name`` has built the group of ``generation``, and whether it is connected over the group's
+        faster network. Commit the change when all engines have built the group."""
         change = self.change
         if change is None or change.new.number != generation or change.stage is not ChangeStage.BUILDING:
             return
         change.not_built.discard(name)
+        change.faster &= faster
         if not change.not_built:
             crash_point(CrashPoint.COORDINATOR_COMMIT)
             change.stage = ChangeStage.COMMITTED
-            commit = CommitGeneration(generation)
+            commit = CommitGeneration(generation, change.faster)
             for engine in change.everybody:
                 self._members.send(engine, commit)
 

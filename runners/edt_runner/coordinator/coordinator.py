@@ -63,8 +63,8 @@ class Coordinator(Lifecycle):
                 self.engine_connected(name, message, now)
             case JoinRequest():
                 self.join_request(name, message, now)
-            case GroupBuilt(generation):
-                self.changes.group_built(name, generation)
+            case GroupBuilt(generation, faster):
+                self.changes.group_built(name, generation, faster=faster)
                 self.proceed(now)
             case GroupBuildFailed(generation):
                 self.changes.group_build_failed(generation, now)

@@ -178,6 +178,8 @@ class Engine:
         change, group = prepared.message, prepared.group
         assert group is not None
         crash_point(CrashPoint.ENGINE_JOIN, who=self._link.name)
+        if prepared.faster:
+            group.change_over()
         ranks = _ranks(change.members)
         steps.transfer(group, ranks(change.surviving), ranks(change.joining))
         self._enter(generation, change.members, group)
@@ -214,6 +216,8 @@ class Engine:
         self._link.send(Switching(generation, steps.offset))
         self._steps.reach(CrashPoint.ENGINE_SWITCHED)
         assert group is not None
+        if prepared.faster:
+            group.change_over()
         joined = _allocations(change.joining)
         staying = set(change.members)
         left = _allocations(member for member in old.members if member not in staying)
@@ -393,7 +397,6 @@ class Engine:
         """Work in ``generation`` from now on."""
         self._link.enter(generation, self._membership.group if self._membership is not None else None)
         self._membership = Membership(generation, members, group, self._link.name)
-        group.enter()
         self._set_status(EngineState.TRAINING, step=self._steps.training_steps)
         self._announced = 0
         self._steps.enter(len(members))

@@ -52,6 +52,9 @@ _RECONNECT_MOST_SECONDS = 0.5
 _SHUT_AGAIN_SECONDS = 0.02
 """Seconds between two shuts of the data plane. A main thread that builds a group keeps opening connections, so the
 control thread shuts them again until the main thread has given up."""
+_COLLECTIVES_SECONDS = 5.0
+"""Seconds for which a new group waits until it is connected over NCCL, while the old group trains. After that it begins
+without, and changes over later."""
 _HELD_MESSAGES = 4096
 _HELD = Metrics | Note | Progress | Resized | GuaranteeEnded | TrainingReport
 """Messages that are kept while the connection is broken. Other messages are dropped. After reconnecting, the status,
@@ -87,6 +90,8 @@ class PreparedGeneration:
     message: PrepareGeneration
     group: GlooGroup | None = None
     """The group of the generation; None: it is not built yet, or this engine is not a member."""
+    faster: bool = False
+    """Whether all of its reductions go over its faster network."""
 
 
 class EngineLink:
@@ -349,6 +354,7 @@ class EngineLink:
             case CommitGeneration(generation=number):
                 with self._lock:
                     if number in self._prepared:
+                        self._prepared[number].faster = message.faster
                         self._committed = number
             case RetractGeneration(generation=number):
                 with self._lock:
@@ -418,8 +424,8 @@ class EngineLink:
             wanted = self._prepared.get(number) is prepared
             if wanted:
                 prepared.group = group
-        if wanted:
-            self.send(GroupBuilt(number))
+        if wanted:  # a generation that is withdrawn meanwhile closes its group, which ends the waiting
+            self.send(GroupBuilt(number, faster=group.await_collectives(_COLLECTIVES_SECONDS)))
         else:  # the generation was withdrawn during the build
             group.close()
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from edt_runner.adapter import State
 from edt_runner.errors import NotFinite
-from edt_runner.frameworks.flat import is_finite, squared_norm
+from edt_runner.frameworks.flat import squared_norm
 from edt_runner.frameworks.trainable import EngineAdapter
 from edt_runner.schedule import StepKind
 
@@ -33,13 +33,14 @@ class _Judging:
         return getattr(self._inner, name)
 
     def apply(self, reduced: Tensor) -> bool:
-        gradient = reduced[: self._inner.gradient_size]
+        finite = self._inner.has_finite_gradient(reduced)
         loss = self._inner.loss(self._inner.sums(StepKind.TRAIN, reduced))
         self._left_out = False
-        if (is_finite(gradient) and math.isfinite(loss)) or self._inner.absorbs(reduced):
+        if (finite and math.isfinite(loss)) or self._inner.absorbs(reduced):
             return self._inner.apply(reduced)
         if not self._skips:
-            raise NotFinite(loss, math.sqrt(squared_norm(gradient)), self._inner.learning_rate)
+            norm = math.sqrt(squared_norm(reduced[: self._inner.gradient_size]))
+            raise NotFinite(loss, norm, self._inner.learning_rate)
         self._skipped += 1
         self._left_out = True
         return True

@@ -165,6 +165,9 @@ class FlatAdapter:
         values: list[float] = numbers[-self.width :].tolist()
         return values
 
+    def has_finite_gradient(self, reduced: Tensor) -> bool:
+        return is_finite(reduced[: self.gradient_size])
+
     def details(self) -> dict[str, float]:
         return {}
 

@@ -122,6 +122,9 @@ class EngineAdapter(Adapter, Protocol):
             reduced: the step's reduced vector.
         """
 
+    def has_finite_gradient(self, reduced: Tensor) -> bool:
+        """Whether all numbers of the gradients in a training step's reduced vector are finite."""
+
     @property
     def learning_rate(self) -> float | None:
         """The learning rate of the first parameter group; None: it has none."""

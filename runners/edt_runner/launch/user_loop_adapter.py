@@ -148,7 +148,7 @@ class UserLoopAdapter(TorchAdapter):
         """Prepare the model for a micro-batch, and return the micro-batch for the loop's body."""
         self.prepare(seed)
         self.marks.begin()
-        return BodyRun(self, self._loop.name, moved(batch, self._device), count, total, local)
+        return BodyRun(self, self._loop.name, self.on_device(batch), count, total, local)
 
     def fingerprint(self) -> tuple[Any, ...]:
         """A value that changes if the body changes parameters or the optimizer's settings, which it must not do."""

@@ -159,6 +159,8 @@ class GroupBuilt(Message, sender=_ENGINE, receiver=_COORDINATOR):
     engines of the change have sent it, the coordinator answers with ``CommitGeneration``."""
 
     generation: int
+    faster: bool = True
+    """Whether the engine is connected over the group's faster network, or is leaving."""
 
 
 class GroupBuildFailed(Message, sender=_ENGINE, receiver=_COORDINATOR):
@@ -176,6 +178,8 @@ class CommitGeneration(Message, sender=_COORDINATOR, receiver=_ENGINE):
     switch and send ``Switching``."""
 
     generation: int
+    faster: bool = False
+    """Whether all reductions of the generation go over its faster network; else they begin over the ordinary one."""
 
 
 class RetractGeneration(Message, sender=_COORDINATOR, receiver=_ENGINE):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +54,17 @@ _COMPANIONS, _PRECISION = "companions", "precision"
 _COMPANION = "companion."
 
 
+class Told(NamedTuple):
+    """What a step has to know of a reduced vector, in host memory."""
+
+    sections: Sections
+    """All but the gradients."""
+    own_steps: Tensor | None
+    """``Buffers.own_steps``."""
+    has_finite_sum: bool | None
+    """Whether the sum of all gradients is finite; None: that was not looked at."""
+
+
 class TorchAdapter(FlatAdapter):
     """One model, its optimizers, its loss and its metrics.
 
@@ -93,6 +104,8 @@ class TorchAdapter(FlatAdapter):
         self.vector_device = device
         self._copies: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         """The CUDA stream on which batches come to the GPU."""
+        self._told: tuple[Tensor, Told] | None = None
+        """The last reduced vector on a GPU, and what was read of it."""
         self._present: dict[tuple[bool, ...], Tensor] = {}
         """The section ``present`` for each pattern that has occurred."""
         self._count_tokens = asked.token_count or counter_of_tokens(model)
@@ -205,11 +218,12 @@ class TorchAdapter(FlatAdapter):
     def _forward(self, batch: Any, seed: int) -> tuple[Any, Computed]:
         """Run the forward pass of a micro-batch. Returns the batch on the model's device, and what was computed."""
         self.prepare(seed)
-        batch = self._on_device(batch)
+        batch = self.on_device(batch)
         with clock.within(Phase.FORWARD), self.precision.autocast():
             return batch, self._passes.train(batch)
 
-    def _on_device(self, batch: Any) -> Any:
+    def on_device(self, batch: Any) -> Any:
+        """Return a batch on the model's device, whether it was ``placed`` or not."""
         return batch.arrived() if isinstance(batch, Placed) else moved(batch, self._device)
 
     def _write_present(self, place: Tensor, present: Sequence[bool]) -> None:
@@ -233,6 +247,7 @@ class TorchAdapter(FlatAdapter):
 
     def prepare(self, seed: int) -> None:
         """Prepare a micro-batch: committed buffers, no gradients, training mode, generators seeded with ``seed``."""
+        self._told = None  # the vector's memory will be used again
         self._buffers.restore()
         self._gradients.clear()
         self.model.train()
@@ -260,7 +275,7 @@ class TorchAdapter(FlatAdapter):
     def evaluate(self, batch: Any, count: int, seed: int, local: Tensor) -> None:
         self.model.eval()
         FRAMEWORK.seed_step(seed)
-        batch = self._on_device(batch)
+        batch = self.on_device(batch)
         with torch.no_grad(), self.precision.autocast():
             computed = self._passes.validate(batch)
         self._write_sums(local, computed, count, self._weight(batch, count))
@@ -277,7 +292,8 @@ class TorchAdapter(FlatAdapter):
         return 1.0 if self._reduction == "sum" else count / total
 
     def _write_sums(self, place: Tensor, computed: Computed, count: int, weight: int) -> None:
-        place[0], place[1] = count, weight
+        place[0].fill_(count)  # an assignment would copy the number from host memory, which waits for a GPU
+        place[1].fill_(weight)
         loss = computed.loss.detach() if isinstance(computed.loss, Tensor) else computed.loss
         place[2] = loss * (1 if self._reduction == "sum" else weight) if weight else 0.0
         own = place[_FIRST_SUMS:]
@@ -287,19 +303,51 @@ class TorchAdapter(FlatAdapter):
             self._metrics.write_told(own, computed.told, count)
 
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────
+    def told(self, reduced: Tensor) -> Told:
+        """Read what a step has to know of a training step's reduced vector. One copy brings all of it from a GPU."""
+        if self._told is not None and self._told[0] is reduced:
+            return self._told[1]
+        rest, own = reduced[self.gradient_size : sum(self.layout.sizes)], self._buffers.own_steps
+        if self._device.type == "cpu":
+            return Told(self.layout.rest(rest), own, None)
+        parts = [rest, reduced[: self.gradient_size].sum()[None], *([own.to(self.dtype)] if own is not None else [])]
+        host = torch.cat(parts).cpu()
+        found = Told(
+            self.layout.rest(host[: len(rest)]),
+            host[len(rest) + 1 :] if own is not None else None,
+            math.isfinite(float(host[len(rest)])),
+        )
+        self._told = (reduced, found)
+        return found
+
+    def sums(self, kind: StepKind, numbers: Tensor) -> list[float]:
+        if kind is StepKind.TRAIN and self._told is not None and self._told[0] is numbers:
+            found: list[float] = self._told[1].sections.sums.tolist()
+            return found
+        return super().sums(kind, numbers)
+
+    def has_finite_gradient(self, reduced: Tensor) -> bool:
+        if (
+            self._device.type != "cpu"
+            and len(reduced) == self.size(StepKind.TRAIN)
+            and self.told(reduced).has_finite_sum
+        ):
+            return True
+        return super().has_finite_gradient(reduced)  # the sum of finite numbers may be too large
+
     def apply(self, reduced: Tensor) -> bool:
         version = reduced._version
-        flat = self.layout.sections(reduced)
-        if self.precision.scales and not is_finite(flat.gradients):
+        flat, told = self.layout.sections(reduced), self.told(reduced)
+        if self.precision.scales and not self.has_finite_gradient(reduced):
             self.precision.overflowed()
             self._details, self._left_out = {"loss_scale": self.precision.scale}, True
             return True
         self._left_out = False
         rates = self.optimizers.learning_rates
-        gradients = self._finished(flat.gradients, flat.sums)
-        used = flat.present.tolist()
+        gradients = self._finished(flat.gradients, told.sections.sums)
+        used = told.sections.present.tolist()
         self._gradients.set(reduced if gradients is flat.gradients else gradients, used)
-        odd = self._buffers.commit(flat.floats, flat.changed, flat.integers, int(flat.active))
+        odd = self._buffers.commit(flat, told.sections, told.own_steps)
         if odd is not None:
             self.end_guarantee(odd, "an integer buffer that micro-batches move differently")
         self.optimizers.step()

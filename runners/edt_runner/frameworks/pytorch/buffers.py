@@ -8,6 +8,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from edt_runner.frameworks.flat import Sections
+
 
 class Buffers:
     """A model's buffers: state that a forward pass changes. Micro-batches are combined, and the result is committed.
@@ -82,20 +84,30 @@ class Buffers:
             return torch.stack([part.any() for part in parts])
         return torch.stack(torch._foreach_norm(list(parts), math.inf))
 
-    def commit(self, floats: Tensor, changed: Tensor, integers: Tensor, active: int) -> str | None:
-        """Commit these sections of a reduced vector, which are sums over ``active`` micro-batches.
+    @property
+    def own_steps(self) -> Tensor | None:
+        """How far the integer buffers have moved in this process's last micro-batch, of shape (integers,)."""
+        return self._own_steps
+
+    def commit(self, vector: Sections, told: Sections, own_steps: Tensor | None) -> str | None:
+        """Commit the sections of a reduced vector.
+
+        Args:
+            vector: the sections where the model is.
+            told: the same in host memory.
+            own_steps: ``own_steps`` in host memory.
 
         Returns:
             The names of integer buffers, if not all micro-batches moved them alike; else None.
         """
         odd: str | None = None
-        flags, parts = changed.tolist(), torch.split(floats, self.float_sizes)
+        flags, parts, active = told.changed.tolist(), torch.split(vector.floats, self.float_sizes), int(told.active)
         pairs = [(kept, part) for kept, part, flag in zip(self.floats.values(), parts, flags, strict=True) if flag]
         if pairs:
             torch._foreach_copy_([kept for kept, _ in pairs], [part.view(kept.shape) for kept, part in pairs])
         if self.integers and active:
-            steps = torch.round(integers.double() / active).long()
-            if self._own_steps is not None and not torch.equal(self._own_steps * active, integers.long()):
+            steps = torch.round(vector.integers.double() / active).long()
+            if own_steps is not None and not torch.equal(own_steps.long() * active, told.integers.long()):
                 odd = ", ".join(self.integers)
             parts = torch.split(steps, self.integer_sizes)
             kept = list(self.integers.values())
