@@ -229,6 +229,7 @@ def _slot(view: SlotView, viewer: UserView) -> cluster.Slot:
         vars(view)
         | vars(use)
         | {
+            "problem": view.problem,
             "memory_total_bytes": use.memory_total_bytes or view.memory_bytes,
             "foreign_processes": [vars(each) for each in use.foreign_processes],
             "busy": view.exec_id is not None,

@@ -138,7 +138,7 @@ def _utilisation(node: Node) -> str:
 def _holder(slot: Slot) -> str:
     if slot.exec_id is not None:
         return f"{slot.slot}:{slot.exec_id}{' (leaving)' if slot.leaving else ''}"
-    return f"{slot.slot}:{'busy' if slot.busy else 'free'}"
+    return f"{slot.slot}:{'no answer' if slot.problem is not None else 'busy' if slot.busy else 'free'}"
 
 
 images_app = typer.Typer(help="Container images that jobs may name.", invoke_without_command=True)

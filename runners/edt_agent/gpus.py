@@ -272,7 +272,7 @@ def _condition(device: Any) -> Condition:
     """How a GPU or a MIG device is now. Raises NVMLError if it does not answer."""
     is_part = _asked(lambda: pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device))
     board = is_part if is_part is not None else device
-    memory = pynvml.nvmlDeviceGetMemoryInfo(device)
+    memory = _asked(lambda: pynvml.nvmlDeviceGetMemoryInfo(device))  # none where it shares the processor's memory
     rates = _asked(lambda: pynvml.nvmlDeviceGetUtilizationRates(device)) if is_part is None else None
     milliwatts = _asked(lambda: pynvml.nvmlDeviceGetPowerUsage(board))
     degrees = _asked(lambda: pynvml.nvmlDeviceGetTemperature(board, pynvml.NVML_TEMPERATURE_GPU))
@@ -284,8 +284,8 @@ def _condition(device: Any) -> Condition:
     computing = _asked(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(device)) or []
     return Condition(
         utilisation=min(1.0, rates.gpu / 100) if rates is not None else None,
-        memory_bytes=int(memory.used),
-        memory_total_bytes=int(memory.total),
+        memory_bytes=int(memory.used) if memory is not None else None,
+        memory_total_bytes=int(memory.total) if memory is not None else None,
         power_watts=milliwatts / 1000 if milliwatts is not None else None,
         temperature_c=float(degrees) if degrees is not None else None,
         ecc_errors=int(errors) if errors is not None else None,

@@ -322,7 +322,7 @@ class SlotUse:
     ecc_errors: int | None = None
     """Errors in the GPU's memory that could not be corrected, since the driver was loaded."""
     problem: str | None = None
-    """Why the GPU does not answer; None: it does."""
+    """Why the GPU does not answer, as its agent says it; it is shown by ``SlotView.problem``."""
     foreign_processes: tuple[ForeignProcess, ...] = ()
 
 
@@ -347,6 +347,8 @@ class SlotView:
     memory_bytes: int | None = None
     compute_capability: str | None = None
     mig_profile: str | None = None
+    problem: str | None = None
+    """Why the GPU does not answer, so that no engine starts there; None: it does."""
     use: SlotUse | None = None
     """How busy the slot is; None: there is no recent sample."""
 

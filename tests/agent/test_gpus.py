@@ -120,9 +120,9 @@ class TestHowTheyAre:
         assert found == gpus.Condition(0.75, 1 << 30, 140 << 30, 250.5, 61.0, 3)
 
     def test_what_a_gpu_does_not_tell_is_unknown(self, machine: Machine) -> None:
-        machine.board(0, ecc=None, milliwatts=None, degrees=None, busy=None)
-        found = gpus.Watch(("GPU-aaaa",)).conditions()["GPU-aaaa"]
-        assert found == gpus.Condition(None, 1 << 30, 140 << 30)
+        machine.board(0, ecc=None, milliwatts=None, degrees=None, busy=None, memory=None, processes=None)
+        assert gpus.Watch(("GPU-aaaa",)).conditions() == {"GPU-aaaa": gpus.Condition()}
+        assert gpus.find()[0].memory_bytes is None
 
     def test_a_mig_device_has_memory_and_processes_of_its_own_and_the_rest_of_its_gpu(self, machine: Machine) -> None:
         machine.data["boards"][1]["mig"][1]["processes"] = {"17": "/usr/bin/game"}

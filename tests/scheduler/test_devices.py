@@ -64,10 +64,38 @@ def test_errors_foreign_processes_and_a_gpu_that_does_not_answer_are_shown_with_
     used = SlotUse("0", 0.5, 1, 2, 3.0, 4.0, 5, None, foreign)
     lost = SlotUse("1:0", problem="NVML says 'GPU is lost'")
     agents.record_usage(stage.platform, "n1", [used, lost])
-    assert [slot.use for slot in fleet.node(stage.platform, "n1").slots] == [used, lost]
+    whole, part = fleet.node(stage.platform, "n1").slots
+    assert (whole.use, whole.problem) == (used, None)
+    assert (part.use, part.problem) == (SlotUse("1:0"), "NVML says 'GPU is lost'")
     now = stage.clock.now
     series = fleet.usage(stage.platform, "n1", since=now - 1, until=now + 1, points=1)
     assert [each.utilisation for each in series["1:0"]] == [None]
+
+
+def test_on_a_gpu_that_does_not_answer_nothing_starts_until_it_does(stage: Stage) -> None:
+    stage.node("n1", offers=(GPU, MIG))
+    well = SlotUse("0", 0.0)
+    agents.record_usage(stage.platform, "n1", [well, SlotUse("1:0", problem="lost")])
+    job = stage.submit(device="gpu")
+    stage.settle()
+    assert [slot.exec_id for slot in fleet.node(stage.platform, "n1").slots] == [job, None]
+    stage.clock.pass_(15)
+    agents.record_usage(stage.platform, "n1", [well, SlotUse("1:0")])
+    stage.settle()
+    assert [slot.exec_id for slot in fleet.node(stage.platform, "n1").slots] == [job, job]
+
+
+def test_where_no_gpu_answers_a_job_waits_and_an_agent_that_starts_again_begins_anew(stage: Stage) -> None:
+    stage.node("n1", offers=(GPU,))
+    agents.record_usage(stage.platform, "n1", [SlotUse("0", problem="lost")])
+    job = stage.submit()
+    stage.settle()
+    waiting = stage.job(job).waiting
+    assert waiting is not None
+    assert waiting.reason == "no node takes work"
+    stage.node("n1", offers=(GPU,))
+    stage.settle()
+    assert stage.job(job).state is JobState.RUNNING
 
 
 def test_an_engine_has_the_threads_that_the_nodes_of_its_kind_have_for_each_slot(stage: Stage) -> None:

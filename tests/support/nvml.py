@@ -82,6 +82,7 @@ class Nvml:
         return major, minor
 
     def nvmlDeviceGetMemoryInfo(self, handle: Handle) -> SimpleNamespace:
+        self._told(handle, "memory")
         device = self._device(handle)
         return SimpleNamespace(total=device["memory"], used=device["used"], free=device["memory"] - device["used"])
 

@@ -71,7 +71,7 @@ class Slot(Output):
     ecc_errors: int | None = None
     """Errors in the GPU's memory that could not be corrected, since the driver was loaded."""
     problem: str | None = None
-    """Why the GPU does not answer; None: it does."""
+    """Why the GPU does not answer, so that no engine starts there; None: it does."""
     foreign_processes: list[ForeignProcess] = Field(default_factory=list)
 
 

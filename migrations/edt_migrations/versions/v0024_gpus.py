@@ -24,10 +24,10 @@ def upgrade() -> None:
     op.add_column("slots", sa.Column("memory_bytes", sa.BigInteger()))
     op.add_column("slots", sa.Column("compute_capability", sa.Text()))
     op.add_column("slots", sa.Column("mig_profile", sa.Text()))
+    op.add_column("slots", sa.Column("problem", sa.Text()))
     with op.batch_alter_table("slot_usage") as table:  # SQLite changes no column of a table that is there
         table.alter_column("utilisation", existing_type=sa.Double(), nullable=True)
         table.add_column(sa.Column("ecc_errors", sa.BigInteger()))
-        table.add_column(sa.Column("problem", sa.Text()))
         table.add_column(sa.Column("foreign_processes", NULLABLE_JSON))
 
 

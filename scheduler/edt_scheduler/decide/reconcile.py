@@ -31,7 +31,7 @@ from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.durable import Outage, reason
 from edt_contract.reports import ExitKind
 from edt_scheduler.attempts import head_node, lifecycle, supervisors
-from edt_scheduler.decide.snapshot import Rows, Snapshot, read
+from edt_scheduler.decide.snapshot import Rows, Snapshot, is_free, read
 from edt_scheduler.errors import EnvironmentLocked
 from edt_scheduler.home import fence_files
 from edt_scheduler.home.secret_key import Keys
@@ -273,7 +273,7 @@ def _give(
     booked = [
         (node_id, slot.slot)
         for node_id, number in given.items()
-        for slot in [s for s in nodes.slot_rows(tx, [node_id]) if s.present and s.allocation is None][:number]
+        for slot in [s for s in nodes.slot_rows(tx, [node_id]) if s.present and is_free(s)][:number]
     ]
     if job.is_gang and len(booked) < action.after:
         return

@@ -109,11 +109,17 @@ def read(tx: Connection, keys: Keys) -> Rows:
     )
 
 
+def is_free(slot: Row[Any]) -> bool:
+    """Whether an engine can start on this slot, which its node has now."""
+    return slot.allocation is None and slot.problem is None
+
+
 def _node(row: Row[Any], slots: list[Row[Any]]) -> Node:
+    free = sum(is_free(slot) for slot in slots)
     return Node(
         id=row.name,
-        slots=len(slots),
-        free=sum(slot.allocation is None for slot in slots),
+        slots=free + sum(slot.allocation is not None for slot in slots),
+        free=free,
         health=health(Intent(row.intent), lost=row.lost_at is not None),
         containers=row.launcher.startswith("docker"),
         fixed=row.launcher == "docker-fixed",

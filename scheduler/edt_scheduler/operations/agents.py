@@ -155,12 +155,18 @@ def record_reports(platform: Platform, node: str, reports: Sequence[Report]) -> 
 def record_usage(platform: Platform, node: str, samples: Sequence[SlotUse]) -> None:
     """Store a node's sample of its slots with the present time. This call is no heartbeat.
 
+    While a GPU does not answer, no engine starts there.
+
     Raises:
         NoSuchNode: No node has this name.
     """
     with platform.database.transaction(durable=False, urgent=True) as tx:
-        row = nodes.get(tx, node)
-        usage.put(tx, row, samples, platform.clock())
+        row, now = nodes.get(tx, node), platform.clock()
+        changed = usage.put(tx, row, samples, now)
+        if changed:
+            outbox.put_scheduler(tx, now)
+    if changed:
+        platform.notifier.notify()
 
 
 def _take(tx: Connection, node: Row[Any], number: int, report: Report, now: float) -> bool:

@@ -44,7 +44,8 @@ def set_slots(tx: Connection, node_id: int, named: Sequence[SlotSpec]) -> None:
     tx.execute(update(slots).where(slots.c.node_id == node_id).values(present=False))
     for position, spec in enumerate(named):
         facts = {name: value for name, value in vars(spec).items() if name != "slot"}
-        put(tx, slots, {"node_id": node_id, "slot": spec.slot}, {**facts, "position": position, "present": True})
+        values = {**facts, "position": position, "present": True, "problem": None}
+        put(tx, slots, {"node_id": node_id, "slot": spec.slot}, values)
 
 
 def get(tx: Connection, name: str) -> Row[Any]:

@@ -332,6 +332,7 @@ slots = Table(
     Column("memory_bytes", BigInteger),
     Column("compute_capability", Text),
     Column("mig_profile", Text),
+    Column("problem", Text),  # why the GPU does not answer, so that no engine starts there; null: it does
 )
 
 slot_usage = Table(
@@ -346,7 +347,6 @@ slot_usage = Table(
     Column("power_watts", Double),
     Column("temperature_c", Double),
     Column("ecc_errors", BigInteger),  # that could not be corrected, since the driver was loaded
-    Column("problem", Text),  # why the GPU does not answer
     Column("foreign_processes", NullableJson),  # list of [pid, name]
     ForeignKeyConstraint(["node_id", "slot"], ["slots.node_id", "slots.slot"]),
 )

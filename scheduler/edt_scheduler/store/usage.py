@@ -31,23 +31,33 @@ _AT_ONCE = 5_000
 # ── samples ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def put(tx: Connection, node: Row[Any], samples: Iterable[SlotUse], now: float) -> None:
-    """Store a sample of a node's slots; unknown slots are left out. A second sample at the same instant is ignored."""
+def put(tx: Connection, node: Row[Any], samples: Iterable[SlotUse], now: float) -> bool:
+    """Store a sample of a node's slots; unknown slots are left out. A second sample at the same instant is ignored.
+
+    Returns:
+        Whether a GPU answers no more, or answers again.
+    """
     if node.usage_at == now:
-        return
-    known = set(tx.execute(select(slots.c.slot).where(slots.c.node_id == node.id)).scalars())
-    rows = [
-        {**asdict(use), "foreign_processes": _stored(use), "node_id": node.id, "time": now}
-        for use in {use.slot: use for use in samples}.values()
-        if use.slot in known
-    ]
-    if rows:
-        tx.execute(insert(slot_usage), rows)
+        return False
+    problems = {
+        row.slot: row.problem
+        for row in tx.execute(select(slots.c.slot, slots.c.problem).where(slots.c.node_id == node.id))
+    }
+    uses = [use for use in {use.slot: use for use in samples}.values() if use.slot in problems]
+    if uses:
+        tx.execute(insert(slot_usage), [{**_stored(use), "node_id": node.id, "time": now} for use in uses])
         tx.execute(update(nodes).where(nodes.c.id == node.id).values(usage_at=now))
+    changed = [use for use in uses if use.problem != problems[use.slot]]
+    for use in changed:
+        own = and_(slots.c.node_id == node.id, slots.c.slot == use.slot)
+        tx.execute(update(slots).where(own).values(problem=use.problem))
+    return any((use.problem is None) != (problems[use.slot] is None) for use in changed)
 
 
-def _stored(use: SlotUse) -> list[tuple[int, str]] | None:
-    return [(process.pid, process.name) for process in use.foreign_processes] or None
+def _stored(use: SlotUse) -> dict[str, Any]:
+    values = asdict(use)
+    del values["problem"]
+    return {**values, "foreign_processes": [(each.pid, each.name) for each in use.foreign_processes] or None}
 
 
 def _view(row: Row[Any]) -> SlotUse:

@@ -25,7 +25,7 @@ export function SlotTile({ slot }: { readonly slot: Slot }) {
         <span className={styles.use}>{use === null ? "" : percent(use)}</span>
       </span>
       {slot.exec_id === null ? (
-        <span className={styles.free}>free</span>
+        <span className={styles.free}>{slot.problem ? "no answer" : "free"}</span>
       ) : (
         <span className={styles.holder}>
           <i className="job-swatch" />
@@ -33,7 +33,7 @@ export function SlotTile({ slot }: { readonly slot: Slot }) {
         </span>
       )}
       <span className={styles.memory}>
-        {slot.problem ? "no answer" : state === "leaving" ? "leaving" : slot.memory_bytes ? bytes(slot.memory_bytes) : ""}
+        {state === "leaving" ? "leaving" : slot.memory_bytes ? bytes(slot.memory_bytes) : ""}
         {slot.temperature_c ? ` · ${Math.round(slot.temperature_c)} °C` : ""}
         {slot.kind === "gang" && <span className={styles.gang}>gang</span>}
       </span>
