@@ -29,7 +29,6 @@ from edt_runner.comm.collective_exchange import CollectiveFastExchange, Collecti
 from edt_runner.comm.collectives import (
     Collectives,
     GlooCollectives,
-    NcclCollectives,
     connect_nccl,
     has_nccl,
 )
@@ -311,8 +310,8 @@ class GlooGroup:
         with self._changing:
             if self._faster is None or self._faster in (self._transport, self._collectives):
                 return
-            if isinstance(self._faster, GlooCollectives | NcclCollectives):
-                self._collectives = self._faster
+            if self._faster is self._connecting:
+                self._collectives = self._connecting
                 print(f"edt: reductions go over {self.reduces_over} now", flush=True)
                 return
             self._watchdog.close()
