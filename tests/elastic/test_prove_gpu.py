@@ -29,11 +29,3 @@ def test_the_page_is_whole_without_a_gpu(tmp_path: Path) -> None:
     assert units == {"ms", "steps", "s", "x"}
     assert sum("nothing is copied" in note for note in told["absent"]) == 2
     assert told["targets"] == []  # they are for GPUs
-
-
-def test_no_such_section_is_an_error_that_names_those_there_are() -> None:
-    ended = subprocess.run(
-        [sys.executable, str(SCRIPT), "--sections", "sped"], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 2
-    assert "--sections: got 'sped', takes some of machine, digests, pauses, pcie, speed" in ended.stderr

@@ -10,8 +10,9 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from _gpu_copies import TO_DEVICE, TO_HOST, Copies, read, sort
-from _gpu_machine import Gpu, Machine
+from _gpu_machine import Gpu, Machine, visible
 from _gpu_page import Page
+from prove_gpu import main
 
 CARD = Gpu("a card", 132, 80 << 30, "9.0", "off")
 
@@ -79,3 +80,27 @@ def test_a_figure_is_judged_by_its_median(capsys: pytest.CaptureFixture[str]) ->
     assert "1.01 x (1–1.5, 3 runs)   met: at most 1.02" in met
     assert "MISSED: at most 1.02" in missed
     assert "at most" not in free
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--sections", "sped"], "--sections: got 'sped', takes some of machine, digests, pauses, pcie, speed"),
+        (["--budget", "0"], "--budget: got 0, takes a number of seconds above 0"),
+        (["--device", "gpu"], "argument --device: invalid choice: 'gpu'"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_what_it_takes(
+    words: list[str], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["prove_gpu.py", *words])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert says in capsys.readouterr().err
+
+
+def test_engines_take_the_gpus_that_the_user_has_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-5f")
+    assert visible(machine(2, ())) == ["3", "GPU-5f"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert visible(machine(2, ())) == ["0", "1"]
