@@ -38,6 +38,7 @@ from edt_runner.frameworks.pytorch import FRAMEWORK, compiling
 from edt_runner.frameworks.pytorch.batches import Placed, counter_of_tokens, moved
 from edt_runner.frameworks.pytorch.buffers import Buffers
 from edt_runner.frameworks.pytorch.companions import Companions
+from edt_runner.frameworks.pytorch.determinism import determinism
 from edt_runner.frameworks.pytorch.gradients import Gradients
 from edt_runner.frameworks.pytorch.metrics import MetricSet
 from edt_runner.frameworks.pytorch.optimizer_set import OptimizerSet
@@ -154,6 +155,10 @@ class TorchAdapter(FlatAdapter):
 
     # ── computing ─────────────────────────────────────────────────────────────────────────────────────────────
     def warm_up(self, batch: Any) -> None:
+        determinism.settle(lambda: self._try(batch))
+
+    def _try(self, batch: Any) -> None:
+        """Run passes and discard their results."""
         if self._passes.tells:
             self._find_metrics(batch)
         local = new_vector(self.size(StepKind.TRAIN), self.dtype, self._device)
@@ -169,7 +174,7 @@ class TorchAdapter(FlatAdapter):
         for run, trains in ((self._passes.train, True), (self._passes.validate, False)):
             self.prepare(0)
             self.model.train(trains)
-            with self.precision.autocast(), torch.set_grad_enabled(trains):
+            with determinism.strict(), self.precision.autocast(), torch.set_grad_enabled(trains):
                 computed = run(moved(batch, self._device))
             if computed.told:
                 self._metrics.add_told(computed.told)
@@ -183,9 +188,10 @@ class TorchAdapter(FlatAdapter):
         return batch if self._copies is None else Placed(batch, self._device, self._copies)
 
     def micro_batch(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> None:
-        batch, computed = self._forward(batch, seed)
-        self._backward(computed)
         weight = self._weight(batch, count)
+        with determinism.strict():
+            computed = self._forward(batch, seed)
+            self._backward(computed)
         self.write_gradients(local, self._gradient_share(weight, count, total), count / total)
         if not weight:  # the mean over no tokens is not a number
             self.layout.sections(local).gradients.zero_()
@@ -193,19 +199,20 @@ class TorchAdapter(FlatAdapter):
         self._buffers.restore()  # if the step is left out, whoever reads the model next must not see this pass
 
     def stream(self, batch: Any, count: int, total: int, seed: int, sink: Sink) -> None:
-        batch, computed = self._forward(batch, seed)
         weight = self._weight(batch, count)
         share = self._gradient_share(weight, count, total)
-        if not weight:  # the mean over no tokens is not a number
-            self._backward(computed)
-            present = [parameter.grad is not None for parameter in self._parameters]
-            sink.put_zeros(0, self.gradient_size)
-        elif self._gradients.streams and (sink.is_watched or self._gradients.pays):
-            with self._gradients.streaming(sink, share) as present:
+        with determinism.strict():
+            computed = self._forward(batch, seed)
+            if not weight:  # the mean over no tokens is not a number
                 self._backward(computed)
-        else:
-            self._backward(computed)
-            present = self._gradients.put(sink, share)
+                present = [parameter.grad is not None for parameter in self._parameters]
+                sink.put_zeros(0, self.gradient_size)
+            elif self._gradients.streams and (sink.is_watched or self._gradients.pays):
+                with self._gradients.streaming(sink, share) as present:
+                    self._backward(computed)
+            else:
+                self._backward(computed)
+                present = self._gradients.put(sink, share)
         crash_point(CrashPoint.ENGINE_BACKWARD, at=context.page.offset, who=context.page.engine)
         rest = new_vector(self.size(StepKind.TRAIN) - self.gradient_size, self.dtype, self._device)
         flat = self.layout.rest(rest)
@@ -215,12 +222,12 @@ class TorchAdapter(FlatAdapter):
         self._buffers.restore()
         sink.put(self.gradient_size, rest)
 
-    def _forward(self, batch: Any, seed: int) -> tuple[Any, Computed]:
-        """Run the forward pass of a micro-batch. Returns the batch on the model's device, and what was computed."""
+    def _forward(self, batch: Any, seed: int) -> Computed:
+        """Run the forward pass of a micro-batch."""
         self.prepare(seed)
         batch = self.on_device(batch)
         with clock.within(Phase.FORWARD), self.precision.autocast():
-            return batch, self._passes.train(batch)
+            return self._passes.train(batch)
 
     def on_device(self, batch: Any) -> Any:
         """Return a batch on the model's device, whether it was ``placed`` or not."""
@@ -275,15 +282,18 @@ class TorchAdapter(FlatAdapter):
     def evaluate(self, batch: Any, count: int, seed: int, local: Tensor) -> None:
         self.model.eval()
         FRAMEWORK.seed_step(seed)
-        batch = self.on_device(batch)
+        weight = self._weight(batch, count)
         with torch.no_grad(), self.precision.autocast():
-            computed = self._passes.validate(batch)
-        self._write_sums(local, computed, count, self._weight(batch, count))
+            computed = self._passes.validate(self.on_device(batch))
+        self._write_sums(local, computed, count, weight)
         self._buffers.restore()
 
     def _weight(self, batch: Any, count: int) -> int:
-        """The number of samples or tokens that the mean of a micro-batch's loss is over."""
-        return int(self._count_tokens(batch)) if self._reduction == "token" else count
+        """The number of samples or tokens that the mean of a micro-batch's loss is over. Tokens are counted in host
+        memory if the batch comes from there, since a GPU would have to finish all that was launched before."""
+        if self._reduction != "token":
+            return count
+        return int(self._count_tokens(batch.host if isinstance(batch, Placed) else batch))
 
     def _gradient_share(self, weight: int, count: int, total: int) -> float:
         """The factor on a micro-batch's gradients in its vector."""

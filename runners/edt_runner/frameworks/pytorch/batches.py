@@ -87,7 +87,7 @@ class Placed:
     """
 
     def __init__(self, batch: Any, device: torch.device, stream: Any) -> None:
-        self._device = device
+        self._device, self.host = device, batch
         with torch.cuda.stream(stream):
             self._batch = moved(batch, device)
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
