@@ -125,6 +125,11 @@ class TestWhoseWordItIs:
     def test_a_quoted_framework_is_understood(self) -> None:
         assert parse('--exec-start "edtPyTorch"').framework == "edtPyTorch"
 
+    def test_the_kind_of_slot_is_the_one_that_is_asked_for_or_open(self) -> None:
+        asked = [parse(f"{START} --workerDeviceType {word}").device for word in ("gpu", "GPU", "cpu")]
+        assert asked == ["gpu", "gpu", "cpu"]
+        assert parse(f"{START} --workerDeviceNum 2").device is None, "a number of slots is no kind of them"
+
     def test_the_last_of_a_repeated_option_counts(self) -> None:
         assert parse(f"{START} --numWorker 2 --numWorker 5").num_worker == 5
 
