@@ -118,6 +118,7 @@ class TorchAdapter(FlatAdapter):
         self._schedulers, self._companions = schedulers, companions or Companions((), ())
         self._details: dict[str, float] = {}
         self._left_out = False
+        self._modules = list(model.modules())
         self._all_parameters = dict(model.named_parameters())
         self._parameters = [p for p in self._all_parameters.values() if p.requires_grad]
         self._buffers = Buffers(model)
@@ -257,7 +258,8 @@ class TorchAdapter(FlatAdapter):
         self._told = None  # the vector's memory will be used again
         self._buffers.restore()
         self._gradients.clear()
-        self.model.train()
+        if not all(module.training for module in self._modules):  # ``train`` visits all of them, which takes longer
+            self.model.train()
         FRAMEWORK.seed_step(seed)
 
     def write_gradients(self, local: Tensor, gradient_share: float, share: float) -> None:

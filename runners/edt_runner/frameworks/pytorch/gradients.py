@@ -40,6 +40,8 @@ class Gradients:
         """Whether gradients are given away while the backward pass runs."""
         self._views: Any = WeakTensorKeyDictionary()
         """For each flat vector, its parts in the parameters' shapes. Making them takes longer than using them."""
+        self._fit: dict[torch.device, bool] = {}
+        """Whether views of a vector on this device can be the gradients of all parameters, without a copy."""
         self._take: Callable[[int], None] | None = None
         self._hooks: list[Any] = []
 
@@ -187,10 +189,14 @@ class Gradients:
             gradients: the vector.
             present: for each parameter, 0 if no micro-batch had a gradient for it.
         """
+        fit = self._fit.get(gradients.device)
+        if fit is None:
+            like = (gradients.dtype, gradients.device)
+            fit = self._fit[gradients.device] = all((each.dtype, each.device) == like for each in self._parameters)
         for parameter, view, used in zip(self._parameters, self.views(gradients), present, strict=True):
             if not used:
                 parameter.grad = None
-            elif view.dtype is parameter.dtype and view.device == parameter.device:
+            elif fit or (view.dtype is parameter.dtype and view.device == parameter.device):
                 parameter.grad = view
             else:
                 parameter.grad = view.to(parameter.device, parameter.dtype)
