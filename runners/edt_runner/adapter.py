@@ -1,7 +1,7 @@
 """The interface between the engine and a framework, and the data that they exchange.
 
 Each micro-batch adds one flat vector of numbers, its local, to the reduction of a step. The adapter fills the vector;
-its memory belongs to the data plane (``comm.process_groups``). The reduced vector is the sum of the locals of all
+its memory belongs to the data plane (``comm.group``). The reduced vector is the sum of the locals of all
 micro-batches. The engine does not interpret either vector. ``frameworks.flat`` describes their layout.
 """
 
@@ -129,7 +129,7 @@ class Adapter(Protocol):
 
         Args:
             meta: the ``meta`` of the state.
-            shapes: name -> [dtype, shape], in the form in which ``GlooGroup.send_state`` sends them.
+            shapes: name -> [dtype, shape], in the form in which ``Group.send_state`` sends them.
         """
 
     def end_import(self) -> None:

@@ -25,7 +25,8 @@ from edt_runner.adapter import State
 from edt_runner.checkpoints import checkpoint
 from edt_runner.checkpoints.snapshot import read_state
 from edt_runner.checkpoints.user_files import sweep
-from edt_runner.comm.process_groups import GlooGroup, GlooPlane
+from edt_runner.comm.group import Group
+from edt_runner.comm.plane import DataPlane
 from edt_runner.driver_log import DriverLog, Observer
 from edt_runner.engine.checksum_sender import NEVER
 from edt_runner.errors import (
@@ -95,7 +96,7 @@ class Driver:
         self._state_at: dict[str, Any] = {"offset": 0, "metric_sums": {}}
         self.digest = ""
         """Digest of the trained state; empty until the state has arrived."""
-        self._transfer: tuple[int, GlooPlane, str] | None = None
+        self._transfer: tuple[int, DataPlane, str] | None = None
         """The current transfer of the state: its number, its plane, the store's address; None: there is none."""
         self._transfer_lock = threading.Lock()
         """Held while a transfer is shut and while a transfer begins or ends, so that a shut never affects the next
@@ -223,13 +224,13 @@ class Driver:
             time.sleep(_SHUT_AGAIN_SECONDS)
 
     @contextlib.contextmanager
-    def _group(self, number: int, store: str, key: str, rank: int) -> Iterator[GlooGroup]:
+    def _group(self, number: int, store: str, key: str, rank: int) -> Iterator[Group]:
         """Build the group of this process and one engine for transfer ``number``, and close it afterwards.
 
         Raises:
             PeerLost: the engine is gone.
         """
-        plane = GlooPlane(self._spec.host, self._adapter.dtype, environment.gloo_interface())
+        plane = DataPlane(self._spec.host, self._adapter.dtype, environment.gloo_interface())
         with self._transfer_lock:
             self._transfer = (number, plane, store)
         try:

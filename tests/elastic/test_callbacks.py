@@ -149,14 +149,14 @@ def test_nobody_goes_on_from_half_a_state(attempt: Attempt, tmp_path: Path, undi
     expected = undisturbed("hooked", *arguments)
     main = cut_off(tmp_path, "pytorch", 5, 2, name="hooked")
     dies = """
-    start, pieces = process_groups.GlooGroup.send_state, state_transfer._pieces
+    start, pieces = group.Group.send_state, state_transfer._pieces
     def send_state(*given, **named):
         if context.page.engine != "1" or not (folder / "once-2").exists() or not once("half"):
             return start(*given, **named)
         state_transfer._pieces = lambda tensors: (found := pieces(tensors))[: len(found) // 2]
         start(*given, **named)()
         os.kill(os.getpid(), signal.SIGKILL)
-    process_groups.GlooGroup.send_state = send_state
+    group.Group.send_state = send_state
     """
     patched = "exchange.TreeExchange.result = result\n"
     main.write_text(main.read_text().replace(patched, patched + textwrap.dedent(dies)))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edt_contract.encoding import dump_line
-from edt_runner.comm.process_groups import GlooPlane
+from edt_runner.comm.plane import DataPlane
 from edt_runner.protocol.channel import decode
 from edt_runner.protocol.data import CatchUp, EngineState, EngineStatus, MembersDifference, PlanDifference, RegroupPlan
 from edt_runner.protocol.differences import (
@@ -128,7 +128,7 @@ def test_an_even_split_is_a_few_runs_whatever_its_width(micro_batches: int, engi
 def test_a_link_makes_differences_whole_and_names_what_it_holds(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with one_engine(monkeypatch, tmp_path, GlooPlane("127.0.0.1", torch.float32, "lo")) as (_, link, coordinator):
+    with one_engine(monkeypatch, tmp_path, DataPlane("127.0.0.1", torch.float32, "lo")) as (_, link, coordinator):
         assert coordinator.receive(EngineConnected).holds == 0
         coordinator.send(whole(9, ("2", "3")))
         coordinator.send(GenerationSettled(9))
@@ -144,7 +144,7 @@ def test_a_link_makes_differences_whole_and_names_what_it_holds(
 def test_a_link_ends_a_connection_on_which_it_is_told_a_difference_from_what_it_does_not_hold(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with one_engine(monkeypatch, tmp_path, GlooPlane("127.0.0.1", torch.float32, "lo")) as (_, link, coordinator):
+    with one_engine(monkeypatch, tmp_path, DataPlane("127.0.0.1", torch.float32, "lo")) as (_, link, coordinator):
         coordinator.receive(EngineConnected)
         before = link._channel
         coordinator.send(PrepareGeneration(10, (), (), difference=MembersDifference(9, ("2",), ("4",))))

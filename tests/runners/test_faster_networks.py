@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch.distributed import TCPStore
 
-from edt_runner.comm import process_groups
-from edt_runner.comm.process_groups import GlooGroup, GlooPlane
+from edt_runner.comm import plane
+from edt_runner.comm.group import Group
+from edt_runner.comm.plane import DataPlane
 from edt_runner.comm.tree_reduction import Sink
 from edt_runner.engine import notes
 from edt_runner.errors import PeerLost
@@ -23,10 +24,10 @@ PLAN = plan_of(2, (range(1), range(1, 2)))
 
 
 @contextmanager
-def groups(*, faster: str | None = "lo") -> Iterator[tuple[list[GlooPlane], list[GlooGroup]]]:
+def groups(*, faster: str | None = "lo") -> Iterator[tuple[list[DataPlane], list[Group]]]:
     """Two engines' planes and groups, in one process. The faster network is the same interface."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    planes = [GlooPlane("127.0.0.1", torch.float32, "lo", faster) for _ in range(2)]
+    planes = [DataPlane("127.0.0.1", torch.float32, "lo", faster) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
         address = f"127.0.0.1:{store.port}"
         found = list(pool.map(lambda rank: planes[rank].build(address, "test", rank, 2), range(2)))
@@ -35,7 +36,7 @@ def groups(*, faster: str | None = "lo") -> Iterator[tuple[list[GlooPlane], list
         each.close()
 
 
-def step(group: GlooGroup) -> float:
+def step(group: Group) -> float:
     """One step as an engine does it; returns the sum over both engines."""
 
     def fill(index: int, sink: Sink) -> None:
@@ -50,12 +51,12 @@ def step(group: GlooGroup) -> float:
     return float(reduced[0])
 
 
-def steps(found: list[GlooGroup], number: int = 3) -> list[float]:
+def steps(found: list[Group], number: int = 3) -> list[float]:
     with ThreadPoolExecutor(2) as pool:
         return [result for _ in range(number) for result in pool.map(step, found)]
 
 
-def changed(group: GlooGroup) -> bool:
+def changed(group: Group) -> bool:
     return group._transport is group._faster
 
 
@@ -69,14 +70,14 @@ def test_reductions_change_over_when_all_are_connected() -> None:
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Holds up every connection over the faster network until it is called."""
-    come, connected = threading.Event(), process_groups._connected
+    come, connected = threading.Event(), plane._connected
 
     def held(device: object, store: str, key: str, rank: int, size: int) -> object:
         if key.endswith("/faster"):
             come.wait(20)
         return connected(device, store, key, rank, size)
 
-    monkeypatch.setattr(process_groups, "_connected", held)
+    monkeypatch.setattr(plane, "_connected", held)
     return come.set
 
 
@@ -93,14 +94,14 @@ def test_no_step_waits_for_a_network_that_comes_late(late: Callable[[], None]) -
 def test_a_network_that_does_not_come_leaves_all_as_it_is(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    connected = process_groups._connected
+    connected = plane._connected
 
     def broken(device: object, store: str, key: str, rank: int, size: int) -> object:
         if key.endswith("/faster"):
             raise RuntimeError("no route")
         return connected(device, store, key, rank, size)
 
-    monkeypatch.setattr(process_groups, "_connected", broken)
+    monkeypatch.setattr(plane, "_connected", broken)
     with groups() as (_, found):
         assert steps(found) == [3.0] * 6
         assert not any(changed(group) for group in found)

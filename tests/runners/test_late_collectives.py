@@ -13,7 +13,8 @@ import torch
 from torch.distributed import TCPStore
 
 from edt_runner.comm.buckets import Bucket
-from edt_runner.comm.process_groups import GlooGroup, GlooPlane
+from edt_runner.comm.group import Group
+from edt_runner.comm.plane import DataPlane
 from edt_runner.comm.tree_reduction import HOST, PartialSums, Sink
 from edt_runner.errors import PeerLost
 from edt_runner.splits import plan_of
@@ -43,10 +44,10 @@ def fill(index: int, sink: Sink) -> None:
 
 
 @contextmanager
-def groups(number: int, device: torch.device = HOST) -> Iterator[tuple[list[GlooPlane], list[GlooGroup]]]:
+def groups(number: int, device: torch.device = HOST) -> Iterator[tuple[list[DataPlane], list[Group]]]:
     """Engines that reduce over gloo, all in this process."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    planes = [GlooPlane("127.0.0.1", torch.float32, "lo", device=device) for _ in range(number)]
+    planes = [DataPlane("127.0.0.1", torch.float32, "lo", device=device) for _ in range(number)]
     with ThreadPoolExecutor(number) as pool:
         address = f"127.0.0.1:{store.port}"
         found = list(pool.map(lambda rank: planes[rank].build(address, "test", rank, number), range(number)))
@@ -58,7 +59,7 @@ def groups(number: int, device: torch.device = HOST) -> Iterator[tuple[list[Gloo
 
 
 @contextmanager
-def late_groups(number: int) -> Iterator[tuple[Hub, list[GlooPlane], list[GlooGroup]]]:
+def late_groups(number: int) -> Iterator[tuple[Hub, list[DataPlane], list[Group]]]:
     """Engines that reduce over late collectives."""
     hub = Hub(number)
     with groups(number) as (planes, found):
@@ -72,7 +73,7 @@ def late_groups(number: int) -> Iterator[tuple[Hub, list[GlooPlane], list[GlooGr
 
 def alone(*, exact: bool = True) -> torch.Tensor:
     """The sum that one engine makes of all micro-batches."""
-    plane = GlooPlane("127.0.0.1", torch.float32, "lo")
+    plane = DataPlane("127.0.0.1", torch.float32, "lo")
     reduction = plane.solo().begin(plan_of(8, (range(8),)), BUCKETS, exact=exact)
     reduction.sum_own(fill)
     found = torch.clone(reduction.finish(lambda: [0])[0])
@@ -81,7 +82,7 @@ def alone(*, exact: bool = True) -> torch.Tensor:
 
 
 def reduced(
-    group: GlooGroup, split: Ranges, *, exact: bool = True, before: Callable[[], None] = lambda: None
+    group: Group, split: Ranges, *, exact: bool = True, before: Callable[[], None] = lambda: None
 ) -> torch.Tensor:
     reduction = group.begin(plan_of(8, split), BUCKETS, exact=exact)
     before()

@@ -17,7 +17,8 @@ import torch
 from torch.distributed import TCPStore
 
 from edt_contract.reports import ExitKind
-from edt_runner.comm.process_groups import GlooGroup, GlooPlane
+from edt_runner.comm.group import Group
+from edt_runner.comm.plane import DataPlane
 from edt_runner.engine.engine import Engine
 from edt_runner.engine.link import EngineLink, Membership
 from edt_runner.errors import PeerLost
@@ -40,14 +41,14 @@ PEER = "2"
 class Lab:
     """An engine, and a peer of it that comes to its groups."""
 
-    def __init__(self, engine: Engine, link: EngineLink, coordinator: Coordinator, plane: GlooPlane) -> None:
+    def __init__(self, engine: Engine, link: EngineLink, coordinator: Coordinator, plane: DataPlane) -> None:
         self.engine, self.link, self.coordinator, self.plane = engine, link, coordinator, plane
-        self.peer = GlooPlane("127.0.0.1", torch.float32, "lo")
+        self.peer = DataPlane("127.0.0.1", torch.float32, "lo")
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.store = f"127.0.0.1:{self._store.port}"
         self._pool = ThreadPoolExecutor(2)
 
-    def meets(self, key: str, rank: int) -> Future[GlooGroup]:
+    def meets(self, key: str, rank: int) -> Future[Group]:
         """The peer builds this group with the engine."""
         return self._pool.submit(self.peer.build, self.store, key, rank, 2)
 
@@ -55,14 +56,14 @@ class Lab:
         """The peer builds this group with the engine, and is gone."""
         return self._pool.submit(lambda: self.peer.build(self.store, key, rank, 2).close())
 
-    def seated(self, key: str) -> GlooGroup:
+    def seated(self, key: str) -> Group:
         """The engine and its peer train in a group of this key; the peer's end of it."""
         coming = self.meets(key, 1)
         group = self.plane.build(self.store, key, 0, 2)
         self.engine._membership = Membership(3, (NAME, PEER), group, NAME)
         return coming.result()
 
-    def takes(self, group: GlooGroup) -> Future[torch.Tensor]:
+    def takes(self, group: Group) -> Future[torch.Tensor]:
         """The peer takes five numbers from the engine."""
         return self._pool.submit(group.receive_reduced, 5, 0)
 
@@ -73,7 +74,7 @@ class Lab:
 
 @pytest.fixture
 def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Lab]:
-    plane = GlooPlane("127.0.0.1", torch.float32, "lo")
+    plane = DataPlane("127.0.0.1", torch.float32, "lo")
     with one_engine(monkeypatch, tmp_path, plane) as (engine, link, coordinator):
         lab = Lab(engine, link, coordinator, plane)
         yield lab

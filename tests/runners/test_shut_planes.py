@@ -18,7 +18,8 @@ from torch.distributed import TCPStore
 
 from edt_contract.reports import ExitKind
 from edt_runner import driver
-from edt_runner.comm.process_groups import GlooGroup, GlooPlane
+from edt_runner.comm.group import Group
+from edt_runner.comm.plane import DataPlane
 from edt_runner.driver import Driver
 from edt_runner.engine.engine import Engine
 from edt_runner.engine.link import EngineLink, Membership
@@ -39,7 +40,7 @@ STEP_SECONDS = 0.3
 """Longer than a group that was born shut lets an operation wait."""
 
 
-class HeldPlane(GlooPlane):
+class HeldPlane(DataPlane):
     """A plane of which one shut can be held in its middle until the plane is renewed, or cannot be renewed by then."""
 
     def __init__(self) -> None:
@@ -69,10 +70,10 @@ def parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Parts]:
         yield engine, link, plane, coordinator
 
 
-def assert_open(plane: GlooPlane) -> None:
+def assert_open(plane: DataPlane) -> None:
     """A group that is built on it now waits for a peer as long as a step takes."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    other = GlooPlane("127.0.0.1", torch.float32, "lo")
+    other = DataPlane("127.0.0.1", torch.float32, "lo")
     with ThreadPoolExecutor(2) as pool:
         builds = [
             pool.submit(each.build, f"127.0.0.1:{store.port}", "test", rank, 2)
@@ -129,12 +130,12 @@ def test_a_driver_goes_on_to_the_next_transfer_while_the_one_before_is_being_shu
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Both go by way of the same store, to which the second one's connection is still needed."""
-    monkeypatch.setattr(driver, "GlooPlane", lambda *given: HeldPlane())
+    monkeypatch.setattr(driver, "DataPlane", lambda *given: HeldPlane())
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     address = f"127.0.0.1:{store.port}"
-    engines = [GlooPlane("127.0.0.1", torch.float32, "lo") for _ in range(2)]
+    engines = [DataPlane("127.0.0.1", torch.float32, "lo") for _ in range(2)]
 
-    def come(number: int, seconds: float = 0.0) -> GlooGroup:
+    def come(number: int, seconds: float = 0.0) -> Group:
         time.sleep(seconds)
         return engines[number - 1].build(address, f"start/{number}", 1, 2)
 

@@ -14,7 +14,7 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from edt_runner.comm import connections
-from edt_runner.comm.process_groups import GlooPlane
+from edt_runner.comm.plane import DataPlane
 from support.waiting import until
 
 Pair = tuple[socket.socket, socket.socket]
@@ -41,8 +41,8 @@ def is_open(connection: socket.socket) -> bool:
 
 
 @pytest.fixture
-def plane() -> Iterator[GlooPlane]:
-    plane = GlooPlane("127.0.0.1", torch.float32, "lo")
+def plane() -> Iterator[DataPlane]:
+    plane = DataPlane("127.0.0.1", torch.float32, "lo")
     yield plane
     plane.close()
 
@@ -52,20 +52,20 @@ def elsewhere(address: str) -> str:
     return f"127.0.0.2:{address.rpartition(':')[2]}"
 
 
-def test_a_users_connection_from_the_planes_port_on_another_address_stays_open(plane: GlooPlane) -> None:
+def test_a_users_connection_from_the_planes_port_on_another_address_stays_open(plane: DataPlane) -> None:
     with connected(elsewhere(plane.addresses[0])) as (end, client):
         plane.shut([])
         assert is_open(end) and is_open(client)
 
 
-def test_a_users_connection_to_a_peers_port_on_another_host_stays_open(plane: GlooPlane) -> None:
+def test_a_users_connection_to_a_peers_port_on_another_host_stays_open(plane: DataPlane) -> None:
     with connected("127.0.0.2:0") as (end, client):
         plane.shut([f"127.0.0.3:{end.getsockname()[1]}"])
         assert is_open(end) and is_open(client)
 
 
 @pytest.mark.parametrize("through", ["127.0.0.1", "::ffff:127.0.0.1"])
-def test_a_connection_to_a_peer_is_shut_however_its_address_is_written(plane: GlooPlane, through: str) -> None:
+def test_a_connection_to_a_peer_is_shut_however_its_address_is_written(plane: DataPlane, through: str) -> None:
     with connected("127.0.0.1:0", through) as (end, client):
         plane.shut([f"127.0.0.1:{end.getsockname()[1]}"])
         assert not is_open(client)
@@ -80,7 +80,7 @@ def test_a_connection_that_came_in_at_an_own_address_is_shut() -> None:
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_gloos_connections_are_shut_whoever_has_called_and_without_the_others_addresses(rank: int) -> None:
     """A user's own connection to the other plane's port stays open."""
-    planes = [GlooPlane("127.0.0.1", torch.float32, "lo") for _ in range(3)]
+    planes = [DataPlane("127.0.0.1", torch.float32, "lo") for _ in range(3)]
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     with ThreadPoolExecutor(3) as pool:
         address = f"127.0.0.1:{store.port}"
@@ -96,7 +96,7 @@ def test_gloos_connections_are_shut_whoever_has_called_and_without_the_others_ad
     assert number == 2 and still_open
 
 
-def test_whoever_reads_on_a_connection_that_is_shut_is_woken(plane: GlooPlane) -> None:
+def test_whoever_reads_on_a_connection_that_is_shut_is_woken(plane: DataPlane) -> None:
     with connected("127.0.0.1:0") as (end, client):
         read: list[bytes] = []
         reader = threading.Thread(target=lambda: read.append(client.recv(1)))

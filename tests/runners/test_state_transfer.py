@@ -19,7 +19,8 @@ from torch.distributed import TCPStore
 from edt_runner import host_copies
 from edt_runner.adapter import Adapter, State
 from edt_runner.comm import state_transfer
-from edt_runner.comm.process_groups import GlooGroup, GlooPlane
+from edt_runner.comm.group import Group
+from edt_runner.comm.plane import DataPlane
 from edt_runner.errors import PeerLost
 from support.late_copies import StandIn
 from support.waiting import until
@@ -58,10 +59,10 @@ def state(device: str = "cpu", scale: int = 1) -> dict[str, Tensor]:
 
 
 @contextmanager
-def groups(size: int) -> Iterator[tuple[list[GlooPlane], list[GlooGroup]]]:
+def groups(size: int) -> Iterator[tuple[list[DataPlane], list[Group]]]:
     """Planes and connected groups of ``size`` engines, all in this process."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    planes = [GlooPlane("127.0.0.1", torch.float32, "lo") for _ in range(size)]
+    planes = [DataPlane("127.0.0.1", torch.float32, "lo") for _ in range(size)]
     with ThreadPoolExecutor(size) as pool:
         address = f"127.0.0.1:{store.port}"
         found = list(pool.map(lambda rank: planes[rank].build(address, "test", rank, size), range(size)))
@@ -72,7 +73,7 @@ def groups(size: int) -> Iterator[tuple[list[GlooPlane], list[GlooGroup]]]:
         each.close()
 
 
-def transfer(found: Sequence[GlooGroup], tensors: Mapping[str, Tensor], sources: int) -> list[Replica]:
+def transfer(found: Sequence[Group], tensors: Mapping[str, Tensor], sources: int) -> list[Replica]:
     """Send a state from the first ranks to all others, which all do this at the same time."""
     receivers = list(range(sources, len(found)))
     replicas = [Replica(tensors) for _ in receivers]
@@ -157,7 +158,7 @@ def test_a_transfer_whose_connections_are_shut_ends_and_holds_nothing(
     if away_from == "receiver":
         gpu.may_end.clear()
 
-    def lose(planes: Sequence[GlooPlane], first: GlooGroup, second: GlooGroup) -> None:
+    def lose(planes: Sequence[DataPlane], first: Group, second: Group) -> None:
         finish = first.send_state(State({}, tensors), {}, [0], [1])
         taking: Any = second.receive_state
         with ThreadPoolExecutor(1) as pool:

@@ -12,7 +12,7 @@ import torch
 
 from edt_contract.reports import ExitKind
 from edt_runner import context
-from edt_runner.comm.process_groups import GlooPlane
+from edt_runner.comm.plane import DataPlane
 from edt_runner.comm.tree_reduction import HOST, Sink
 from edt_runner.context import ActivityKind
 from edt_runner.engine.link import EngineLink
@@ -79,7 +79,7 @@ def test_what_ends_the_guarantee_is_in_a_checkpoint_at_the_next_step(
     the others."""
     forced: list[bool] = []
     histories: list[ReplicaHistory] = []
-    plane = GlooPlane("127.0.0.1", torch.float32, "lo")
+    plane = DataPlane("127.0.0.1", torch.float32, "lo")
     with one_engine(monkeypatch, tmp_path, plane) as (engine, link, coordinator):
         work = engine._steps
         cast(Any, work)._parts.snapshots.begin = lambda *given, force: forced.append(force)
@@ -95,7 +95,7 @@ def test_an_engine_tells_a_coordinator_that_is_new_what_it_knows_of_the_replicas
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     history = ReplicaHistory(compared=3, ended="replicas: they differ")
-    with one_engine(monkeypatch, tmp_path, GlooPlane("127.0.0.1", torch.float32, "lo")) as (_, link, coordinator):
+    with one_engine(monkeypatch, tmp_path, DataPlane("127.0.0.1", torch.float32, "lo")) as (_, link, coordinator):
         coordinator.send(ReplicasChanged(history))
         until(lambda: link.history is not None)
         link._introduce()
@@ -115,7 +115,7 @@ def test_an_engine_that_is_called_to_a_regroup_says_so_to_a_coordinator_that_is_
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: type[StartRegroup | JoinAgain], state: EngineState
 ) -> None:
     """Its main thread may compute for long before it comes to that regroup, of which only the other one knew."""
-    with one_engine(monkeypatch, tmp_path, GlooPlane("127.0.0.1", torch.float32, "lo")) as (_, link, coordinator):
+    with one_engine(monkeypatch, tmp_path, DataPlane("127.0.0.1", torch.float32, "lo")) as (_, link, coordinator):
         coordinator.receive(EngineConnected)
         link.set_status(EngineStatus(state, 7, ("1", "2")))
         assert introduction(link, coordinator).state is state
@@ -131,7 +131,7 @@ def test_an_engine_without_the_state_that_is_called_to_a_regroup_joins_as_before
 ) -> None:
     """It answers with another request, so that it is neither waited for nor shut off for good."""
     with (
-        one_engine(monkeypatch, tmp_path, GlooPlane("127.0.0.1", torch.float32, "lo")) as (engine, link, coordinator),
+        one_engine(monkeypatch, tmp_path, DataPlane("127.0.0.1", torch.float32, "lo")) as (engine, link, coordinator),
         ThreadPoolExecutor(1) as pool,
     ):
         joining = pool.submit(engine._join)
@@ -149,7 +149,7 @@ def test_an_engine_without_the_state_that_is_called_to_a_regroup_joins_as_before
 def test_an_engine_tells_a_coordinator_that_is_new_the_highest_generation_that_it_was_ever_sent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with one_engine(monkeypatch, tmp_path, GlooPlane("127.0.0.1", torch.float32, "lo")) as (_, link, coordinator):
+    with one_engine(monkeypatch, tmp_path, DataPlane("127.0.0.1", torch.float32, "lo")) as (_, link, coordinator):
         coordinator.receive(EngineConnected)
         coordinator.send(ReceiveStateFromDriver("start/3", 3))
         coordinator.send(PrepareGeneration(9, ("2",), ()))

@@ -11,17 +11,18 @@ import pytest
 import torch
 from torch.distributed import TCPStore
 
-from edt_runner.comm.process_groups import GlooGroup, GlooPlane
+from edt_runner.comm.group import Group
+from edt_runner.comm.plane import DataPlane
 from edt_runner.errors import PeerLost
 
-Pair = tuple[tuple[GlooPlane, GlooPlane], GlooGroup, GlooGroup]
+Pair = tuple[tuple[DataPlane, DataPlane], Group, Group]
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     """Two engines in one process: their planes and their groups."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    planes = (GlooPlane("127.0.0.1", torch.float32), GlooPlane("127.0.0.1", torch.float32))
+    planes = (DataPlane("127.0.0.1", torch.float32), DataPlane("127.0.0.1", torch.float32))
     with ThreadPoolExecutor(2) as pool:
         builds = [
             pool.submit(plane.build, f"127.0.0.1:{store.port}", "test", rank, 2) for rank, plane in enumerate(planes)

@@ -130,7 +130,7 @@ def supervisor_log(training: Elastic) -> str:
 # ── scripts with trouble in them ──────────────────────────────────────────────────────────────────────────────
 _PREAMBLE = """
     import os, signal, time
-    from edt_runner.comm import exchange, process_groups, state_transfer
+    from edt_runner.comm import exchange, group, state_transfer
     from edt_runner import context
     from edt_runner.errors import PeerLost
 

@@ -16,7 +16,7 @@ import torch
 
 from edt_runner import context
 from edt_runner.adapter import State
-from edt_runner.comm.process_groups import GlooPlane
+from edt_runner.comm.plane import DataPlane
 from edt_runner.engine.engine import Engine
 from edt_runner.engine.link import EngineLink
 from edt_runner.engine.step_runner import EngineParts
@@ -65,7 +65,7 @@ class Coordinator:
 
 @contextmanager
 def one_engine(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, plane: GlooPlane
+    monkeypatch: pytest.MonkeyPatch, folder: Path, plane: DataPlane
 ) -> Iterator[tuple[Engine, EngineLink, Coordinator]]:
     """Its adapter has nothing to train; it can give a state of NUMBERS numbers, and take none."""
     monkeypatch.setattr(context, "page", context.StatusPage())

@@ -196,7 +196,7 @@ _VARIABLES = {
     "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
 }
-_CONNECT_TIMEOUT = timedelta(seconds=30)
+_CONNECT_TIMEOUT = timedelta(seconds=10)
 
 
 def has_nccl() -> bool:
@@ -226,11 +226,22 @@ def connect_nccl(store: str, key: str, rank: int, size: int, device: torch.devic
         os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
     host, _, port = store.rpartition(":")
     client = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=_CONNECT_TIMEOUT)
+    _await_all(dist.PrefixStore(f"{key}/here", client), rank, size)
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = OPERATION_TIMEOUT
     group = dist.ProcessGroupNCCL(dist.PrefixStore(key, client), rank, size, options)
     group.eager_connect_single_device(device)
     return NcclCollectives(group, device)
+
+
+def _await_all(store: Any, rank: int, size: int) -> None:
+    """Wait until all ranks are here. NCCL itself waits for a rank without a limit.
+
+    Raises:
+        RuntimeError: a rank has not come in time.
+    """
+    store.set(str(rank), "")
+    store.wait([str(each) for each in range(size)], _CONNECT_TIMEOUT)
 
 
 def _wait(work: Any) -> None:

@@ -25,7 +25,7 @@ from edt_runner.errors import PeerLost
 from edt_runner.host_copies import PIECE_BYTES, Copied, bytes_of
 
 _TAG_SIZE, _TAG_TEXT, _TAG_PIECES = 1, 2, 1 << 16
-"""Tags of a transfer beside those of ``process_groups`` and ``exchange``."""
+"""Tags of a transfer beside those of ``group`` and ``exchange``."""
 _STAGES = 3
 """Pieces of pinned memory: one is filled while two are being sent, or the other way round."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from edt_runner import context
 from edt_runner.callbacks.records import bytes_of
-from edt_runner.comm.process_groups import GlooGroup
+from edt_runner.comm.group import Group
 from edt_runner.comm.tree_reduction import Sink
 from edt_runner.context import ActivityKind
 from edt_runner.engine import notes
@@ -138,7 +138,7 @@ class Auditing:
         if membership.leads and (cost := self.audit.cost()):
             self._link.send(Note(cost))
 
-    def _computed_by_all(self, step: Step, offset: int, index: int, group: GlooGroup) -> list[int]:
+    def _computed_by_all(self, step: Step, offset: int, index: int, group: Group) -> list[int]:
         """Compute a micro-batch in all engines. Returns each rank's checksum of its local."""
         own = self._computed_alone(step, offset, index)
         plan = plan_of(group.size, even_split(group.size, group.size))

@@ -19,7 +19,7 @@ from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.reports import ExitKind
 from edt_runner import context, environment
 from edt_runner.comm.connections import can_connect
-from edt_runner.comm.process_groups import GlooGroup
+from edt_runner.comm.group import Group
 from edt_runner.context import ActivityKind
 from edt_runner.engine.link import Membership
 from edt_runner.engine.step_runner import EngineParts, StepRunner
@@ -311,7 +311,7 @@ class Engine:
             self._parts.checksum_sender.joined()
         return self._train
 
-    def _build_regrouped(self, message: ApplyRegroupPlan) -> GlooGroup:
+    def _build_regrouped(self, message: ApplyRegroupPlan) -> Group:
         try:
             group = self._link.build_group(message.store, f"regroup/{message.regroup}", message.plan.members)
         except PeerLost:
@@ -321,7 +321,7 @@ class Engine:
         self._built = message.regroup
         return group
 
-    def _catch_up(self, plan: RegroupPlan, group: GlooGroup) -> None:
+    def _catch_up(self, plan: RegroupPlan, group: Group) -> None:
         """Let the engines behind catch up: they receive the reduced tensor of the step that they lack, or the whole
         state."""
         steps, ranks = self._steps, _ranks(plan.members)
@@ -335,7 +335,7 @@ class Engine:
         elif plan.catch_up is CatchUp.REDUCED and group.rank == sources[0]:
             group.send_reduced(steps.reduced, behind)
 
-    def _repair(self, plan: RegroupPlan, group: GlooGroup, generation: int) -> bool:
+    def _repair(self, plan: RegroupPlan, group: Group, generation: int) -> bool:
         """Make replicas equal that differed: one engine sends its state to the engines that the plan names. If the plan
         contains a restore, that engine first loads a checkpoint. Returns False if there is no such checkpoint."""
         name, parts, steps = self._link.name, self._parts, self._steps
@@ -393,7 +393,7 @@ class Engine:
         assert self._membership is not None
         return self._membership
 
-    def _enter(self, generation: int, members: tuple[str, ...], group: GlooGroup) -> None:
+    def _enter(self, generation: int, members: tuple[str, ...], group: Group) -> None:
         """Work in ``generation`` from now on."""
         self._link.enter(generation, self._membership.group if self._membership is not None else None)
         self._membership = Membership(generation, members, group, self._link.name)

@@ -22,7 +22,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from edt_runner.comm.process_groups import GlooGroup, GlooPlane
+from edt_runner.comm.group import Group
+from edt_runner.comm.plane import DataPlane
 from edt_runner.errors import PeerLost
 from edt_runner.protocol.channel import Channel, connect
 from edt_runner.protocol.data import EngineState, EngineStatus, ReplicaHistory
@@ -73,7 +74,7 @@ class Membership:
     generation: int
     members: tuple[str, ...]
     """Names of the engines, in rank order."""
-    group: GlooGroup
+    group: Group
     name: str
     """Name of this engine."""
 
@@ -88,7 +89,7 @@ class PreparedGeneration:
     """A generation that the coordinator has told this engine to prepare."""
 
     message: PrepareGeneration
-    group: GlooGroup | None = None
+    group: Group | None = None
     """The group of the generation; None: it is not built yet, or this engine is not a member."""
     faster: bool = False
     """Whether all of its reductions go over its faster network."""
@@ -115,7 +116,7 @@ class EngineLink:
         note: Path,
         token: str,
         name: str,
-        plane: GlooPlane,
+        plane: DataPlane,
         computing: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.name = name
@@ -135,7 +136,7 @@ class EngineLink:
         self._inbox: queue.Queue[Message] = queue.Queue()
         self._held: deque[Message] = deque(maxlen=_HELD_MESSAGES)
         self._prepared: dict[int, PreparedGeneration] = {}
-        self._old_groups: list[GlooGroup] = []
+        self._old_groups: list[Group] = []
         self._current = 0
         """The generation in which the main thread works."""
         self._committed = 0
@@ -245,7 +246,7 @@ class EngineLink:
             raise PeerLost(f"generation {number} is void")
         return found
 
-    def build_group(self, store: str, key: str, members: tuple[str, ...]) -> GlooGroup:
+    def build_group(self, store: str, key: str, members: tuple[str, ...]) -> Group:
         """Build the group of ``members``, which include this engine. Any thread may call this.
 
         Args:
@@ -260,7 +261,7 @@ class EngineLink:
             return self._plane.solo()
         return self._plane.build(store, key, members.index(self.name), len(members))
 
-    def enter(self, number: int, old: GlooGroup | None) -> None:
+    def enter(self, number: int, old: Group | None) -> None:
         """Note that the main thread works in generation ``number`` from now on.
 
         Args:

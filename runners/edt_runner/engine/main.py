@@ -18,7 +18,7 @@ from edt_runner.adapter import State
 from edt_runner.checkpoints import checkpoint
 from edt_runner.checkpoints.snapshot import HostCopy, Snapshots, read_state, write_state
 from edt_runner.checkpoints.user_files import PLACE, UserFiles
-from edt_runner.comm.process_groups import GlooPlane
+from edt_runner.comm.plane import DataPlane
 from edt_runner.context import Context
 from edt_runner.engine.checksum_sender import ChecksumSender
 from edt_runner.engine.engine import Engine
@@ -83,7 +83,7 @@ def _prepare(training: Training, role: Context) -> EngineParts:
     facts = training.facts()
     adapter, hooks = training.with_callbacks(adapter, runs=True)
     _warm_up(training, adapter)
-    plane = GlooPlane(
+    plane = DataPlane(
         spec.host,
         adapter.dtype,
         environment.gloo_interface(),

@@ -21,7 +21,8 @@ from edt_runner.adapter import Reduced, Sink
 from edt_runner.callbacks.hooks import UserCallbacks
 from edt_runner.checkpoints.snapshot import Snapshots
 from edt_runner.checkpoints.user_files import BEST, Names, UserFiles
-from edt_runner.comm.process_groups import GlooGroup, GlooPlane
+from edt_runner.comm.group import Group
+from edt_runner.comm.plane import DataPlane
 from edt_runner.comm.tree_reduction import PartialSums
 from edt_runner.context import ActivityKind
 from edt_runner.engine import notes
@@ -53,7 +54,7 @@ class EngineParts:
     facts: Mapping[str, Any]
     """Facts about this engine's data, which the coordinator compares with the driver's."""
     adapter: EngineAdapter
-    plane: GlooPlane
+    plane: DataPlane
     loader: SampleLoader
     link: EngineLink
     recorder: Recorder
@@ -133,7 +134,7 @@ class StepRunner:
             offset_after=offset_after,
         )
 
-    def transfer(self, group: GlooGroup, sources: Sequence[int], receivers: Sequence[int]) -> Callable[[], None]:
+    def transfer(self, group: Group, sources: Sequence[int], receivers: Sequence[int]) -> Callable[[], None]:
         """Move the whole state from some ranks of ``group`` to other ranks. The state is equal in all sources.
 
         On a receiver, the state has arrived when this returns. On a source, the sending has begun when this returns,
@@ -183,13 +184,13 @@ class StepRunner:
         """Split the coming step over the engines ``computing`` only, which are some of ``members`` (in rank order)."""
         self.assignment.split_over(computing, members, self.offset)
 
-    def request_batches(self, group: GlooGroup, kept: Collection[int] = ()) -> None:
+    def request_batches(self, group: Group, kept: Collection[int] = ()) -> None:
         """Let the loader prepare the micro-batches that this engine will compute, without ``kept``, which are micro-
         batches of the coming step that are summed already."""
         if not self.done:
             self.assignment.request_batches(self.offset, group.rank, group.size, kept)
 
-    def try_again(self, parts: Split, group: GlooGroup) -> None:
+    def try_again(self, parts: Split, group: Group) -> None:
         """Prepare another try of the coming step.
 
         The sums of micro-batches that are this engine's in the new split are kept; the batches of its other

@@ -12,7 +12,8 @@ import torch
 from torch.distributed import TCPStore
 
 from edt_runner.comm.buckets import Bucket
-from edt_runner.comm.process_groups import GlooGroup, GlooPlane
+from edt_runner.comm.group import Group
+from edt_runner.comm.plane import DataPlane
 from edt_runner.comm.tree_reduction import Sink
 from edt_runner.errors import PeerLost
 from edt_runner.splits import Span, children, even_split, plan_of
@@ -21,17 +22,17 @@ ONE: tuple[Bucket, ...] = ((0, 4),)
 
 
 @pytest.fixture
-def plane() -> Iterator[GlooPlane]:
-    plane = GlooPlane("127.0.0.1", torch.float32, "lo")
+def plane() -> Iterator[DataPlane]:
+    plane = DataPlane("127.0.0.1", torch.float32, "lo")
     yield plane
     plane.close()
 
 
 @contextmanager
-def groups(size: int) -> Iterator[list[GlooGroup]]:
+def groups(size: int) -> Iterator[list[Group]]:
     """The connected groups of ``size`` engines, all in this process."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    planes = [GlooPlane("127.0.0.1", torch.float32, "lo") for _ in range(size)]
+    planes = [DataPlane("127.0.0.1", torch.float32, "lo") for _ in range(size)]
     with ThreadPoolExecutor(size) as pool:
         address = f"127.0.0.1:{store.port}"
         found = list(pool.map(lambda rank: planes[rank].build(address, "test", rank, size), range(size)))
@@ -53,7 +54,7 @@ def constant(number: float) -> Callable[[int, Sink], None]:
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_a_closed_group_loses_its_peers_and_never_passes_a_part_for_the_whole(plane: GlooPlane, exact: bool) -> None:
+def test_a_closed_group_loses_its_peers_and_never_passes_a_part_for_the_whole(plane: DataPlane, exact: bool) -> None:
     group = plane.solo()
     reduction = group.begin(plan_of(1, (range(1),)), ONE, exact=exact)
     reduction.sum_own(constant(1.0))
@@ -63,7 +64,7 @@ def test_a_closed_group_loses_its_peers_and_never_passes_a_part_for_the_whole(pl
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_what_was_summed_outlives_its_group(plane: GlooPlane, exact: bool) -> None:
+def test_what_was_summed_outlives_its_group(plane: DataPlane, exact: bool) -> None:
     """Exact: only what is missing is filled. Fast: all of it, since a sum has no parts."""
     plan, filled = plan_of(2, (range(2),)), []
 
@@ -87,7 +88,7 @@ def test_a_result_stays_whole_until_every_peer_has_applied_it(exact: bool) -> No
     plan = plan_of(2, (range(1), range(1, 2)))
     with groups(2) as (first, second), ThreadPoolExecutor(1) as pool:
 
-        def summed(group: GlooGroup, number: float) -> torch.Tensor:
+        def summed(group: Group, number: float) -> torch.Tensor:
             reduction = group.begin(plan, ONE, exact=exact)
             reduction.sum_own(constant(number))
             return reduction.finish(lambda: [0])[0]
@@ -128,7 +129,7 @@ def test_every_number_of_engines_sums_in_the_order_of_the_tree_bucket_by_bucket(
     expected = in_order((0, micro_batches))
     with groups(engines) if engines > 1 else alone() as found, ThreadPoolExecutor(engines) as pool:
 
-        def step(group: GlooGroup) -> tuple[torch.Tensor, list[list[int]]]:
+        def step(group: Group) -> tuple[torch.Tensor, list[list[int]]]:
             reduction = group.begin(plan, BUCKETS, exact=True, notes=2)
             reduction.sum_own(in_parts)
             reduced, table = reduction.finish(lambda: [group.rank, 7])
@@ -144,7 +145,7 @@ def test_a_fast_reduction_sums_all_and_tells_all_notes() -> None:
     plan = plan_of(7, even_split(7, 2))
     with groups(2) as found, ThreadPoolExecutor(2) as pool:
 
-        def step(group: GlooGroup) -> tuple[torch.Tensor, list[list[int]]]:
+        def step(group: Group) -> tuple[torch.Tensor, list[list[int]]]:
             reduction = group.begin(plan, BUCKETS, exact=False, notes=2)
             reduction.sum_own(in_parts)
             reduced, table = reduction.finish(lambda: [group.rank, 1 << 23])
@@ -159,7 +160,7 @@ def test_an_engine_without_micro_batches_takes_part() -> None:
     plan = plan_of(7, (range(7), range(0)))
     with groups(2) as found, ThreadPoolExecutor(2) as pool:
 
-        def step(group: GlooGroup) -> torch.Tensor:
+        def step(group: Group) -> torch.Tensor:
             reduction = group.begin(plan, BUCKETS, exact=True)
             reduction.sum_own(in_parts)
             return reduction.finish(lambda: [0])[0].clone()
@@ -170,8 +171,8 @@ def test_an_engine_without_micro_batches_takes_part() -> None:
 
 
 @contextmanager
-def alone() -> Iterator[list[GlooGroup]]:
-    plane = GlooPlane("127.0.0.1", torch.float32, "lo")
+def alone() -> Iterator[list[Group]]:
+    plane = DataPlane("127.0.0.1", torch.float32, "lo")
     yield [plane.solo()]
     plane.close()
 
@@ -183,7 +184,7 @@ def test_the_smallest_numbers_are_rounded_alike_in_every_split() -> None:
     def sum_of(parts: tuple[tuple[int, ...], ...]) -> list[float]:
         with groups(2) as found, ThreadPoolExecutor(2) as pool:
 
-            def step(group: GlooGroup) -> torch.Tensor:
+            def step(group: Group) -> torch.Tensor:
                 reduction = group.begin(plan_of(2, parts), ONE, exact=True)
                 reduction.sum_own(lambda index, sink: sink.put(0, torch.full((4,), (4 - 2 * index) * smallest), 0.25))
                 return reduction.finish(lambda: [0])[0].clone()
