@@ -65,6 +65,9 @@ class Adapter(Protocol):
     def warm_up(self, batch: Batch) -> None:
         """Run one forward and backward pass and discard its result."""
 
+    def begin_step(self) -> None:
+        """Note that a step is about to be tried: memory of earlier vectors will be used again."""
+
     def micro_batch(self, batch: Batch, count: int, total: int, seed: int, local: Local) -> None:
         """Run the forward and backward pass on one micro-batch of a training step. The pass starts from the committed
         buffers.

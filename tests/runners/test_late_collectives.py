@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -158,6 +159,37 @@ def test_an_aborted_reduction_gives_nothing_and_its_sums_make_the_next_one() -> 
             start, end = split[rank].start, split[rank].stop
             assert torch.equal(sums[rank].held[start, end], local(start) + local(start + 1))
             assert torch.equal(last[rank], alone())
+
+
+def test_what_an_aborted_rank_passes_on_is_not_applied() -> None:
+    """Rank 2 is lost behind the last sums. Rank 0 hears of it first and aborts its gather, which ends that of rank 1,
+    without an error and with undefined numbers."""
+    split = (range(2), range(2, 4), range(4, 8))
+    with late_groups(3) as (hub, planes, found), ThreadPoolExecutor(3) as pool:
+        operations = len(hub.orders[0])
+        list(pool.map(lambda group: reduced(group, split), found))
+        operations = len(hub.orders[0]) - operations
+        last = 2 * operations - 1
+        exchange = hub.exchange
+
+        def dying(rank: int, number: int, *others: Any) -> Any:
+            if (rank, number) == (2, last):
+                hub.dead = 2
+            return exchange(rank, number, *others)
+
+        hub.exchange = dying  # type: ignore[method-assign]
+        works = [pool.submit(reduced, group, split) for group in found]
+        until(lambda: all(len(hub.orders[rank]) == 2 * operations for rank in (0, 1)), 10.0, "all wait for rank 2")
+        planes[0]._endpoint.shut.set()
+        found[0]._collectives.abort()  # type: ignore[union-attr]
+        with pytest.raises(PeerLost):
+            works[0].result()
+        with pytest.raises(TimeoutError):
+            works[1].result(timeout=0.5)  # its device is done
+        for rank in (1, 2):
+            planes[rank].shut([])
+            with pytest.raises(PeerLost):
+                works[rank].result()
 
 
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "fast"])

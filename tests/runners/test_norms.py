@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from edt_runner.frameworks import flat
 from edt_runner.frameworks.flat import squared_norm
 
 RUNNERS = Path(__file__).resolve().parents[2] / "runners"
@@ -62,3 +63,12 @@ def test_its_bits_do_not_depend_on_the_number_of_threads() -> None:
         for threads in ("1", "3")
     }
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 1000, 4097])
+def test_a_folded_sum_has_one_order(length: int) -> None:
+    """Only numbers at the same place are added, so each device rounds alike."""
+    numbers = torch.rand(length, dtype=torch.float64)
+    found = flat._folded(numbers.clone())
+    assert found.shape == (1,)
+    assert math.isclose(float(found), math.fsum(numbers.tolist()), rel_tol=1e-12)

@@ -2,7 +2,8 @@
 
 * What is launched runs later, on a device: a thread that works in order. Until then outputs have other values.
 * Operations have no tags: the n-th of one rank belongs to the n-th of each other rank, whatever it is.
-* An operation waits for all ranks for ever. An abort ends it, and leaves its output undefined.
+* An operation waits for all ranks for ever. An abort ends it, and leaves its output undefined. It also ends the same
+  operation of the other ranks, which wait for what the aborted rank would have passed on to them, without an error.
 """
 
 from __future__ import annotations
@@ -33,20 +34,30 @@ class Hub:
         """What each rank's device has begun, in its order."""
         self._told = threading.Condition()
         self._given: dict[tuple[int, int], Sequence[torch.Tensor]] = {}
-        self._taken: dict[int, int] = {}
+        self._broken: set[int] = set()
+        """Operations that an abort has ended."""
+        self.dead: int | None = None
+        """The rank whose device does nothing any more from its next operation on."""
 
     def exchange(
         self, rank: int, number: int, given: Sequence[torch.Tensor], aborted: threading.Event
     ) -> list[Sequence[torch.Tensor]] | None:
         """Give what this rank sends in its operation ``number``, and wait for the others. None: it was aborted."""
         with self._told:
+            while self.dead == rank and not aborted.is_set():
+                self._told.wait(0.005)
             self._given[rank, number] = given
             self._told.notify_all()
             while not all((other, number) in self._given for other in range(self.size)):
                 if aborted.is_set():
+                    self._broken.add(number)
+                    self._told.notify_all()
                     return None
+                if number in self._broken:
+                    break
                 self._told.wait(0.005)
-            return [self._given[other, number] for other in range(self.size)]
+            undefined = [torch.full_like(each, torch.nan) for each in given]
+            return [self._given.get((other, number), undefined) for other in range(self.size)]
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ group's second thread launches, bucket by bucket, what exchanges the sums, adds 
 tree, and gathers the result. All ranks launch the same operations in the same order. The notes go over the group's
 ordinary connections, between processors.
 
-The result is complete when this rank's device has done all of that, which is what ``run`` waits for. So nothing that
-a lost rank has left undefined is ever applied.
+The result is complete when the devices of all ranks have done all of that. If a rank is lost, another one may abort its
+operations first, and what it then passes on is undefined and no error. So a rank sends its notes when its own device is
+done, without an abort, and waits for all notes. Nothing that a lost rank has left undefined is ever applied.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ class CollectiveExchange(Exchange):
                 for number in range(len(self._buckets)):
                     self._exchange(wait, number)
             self._until(lambda: self._noted)
-            own = self.table[self._rank]
-            works += [self.post(self._transport.send, [own], peer, TAG_NOTES) for peer in self._peers]
-            while works:  # a lost rank breaks these, but not what waits on the device
-                wait(works.pop())
             self._lane.finish()
             self._check()  # an abort ends the work of the device without an error
+            own = self.table[self._rank]
+            works += [self.post(self._transport.send, [own], peer, TAG_NOTES) for peer in self._peers]
+            while works:
+                wait(works.pop())
         except BaseException:
             self._collectives.abort()
             raise

@@ -19,7 +19,6 @@ import torch
 import torch.distributed as _distributed
 import torch.distributed.distributed_c10d as _c10d
 
-from edt_runner import environment
 from edt_runner.comm.connections import OPERATION_TIMEOUT
 from edt_runner.comm.lanes import HostLane, Lane, lane_on
 
@@ -169,7 +168,10 @@ def _captured(stream: int) -> Iterator[None]:
     Raises:
         RuntimeError: CUDA refuses.
     """
-    cuda = ctypes.CDLL(f"libcudart.so.{str(torch.version.cuda).partition('.')[0]}")
+    try:
+        cuda = ctypes.CDLL(f"libcudart.so.{str(torch.version.cuda).partition('.')[0]}")
+    except OSError as error:
+        raise RuntimeError(f"operations cannot be captured: {error}") from error
     handle, graph = ctypes.c_void_p(stream), ctypes.c_void_p()
     _check(cuda.cudaStreamBeginCapture(handle, _THREAD_LOCAL))
     try:
@@ -204,6 +206,18 @@ def has_nccl() -> bool:
     return bool(dist.is_available() and dist.is_nccl_available())
 
 
+def set_nccl_variables(interface: str | None) -> None:
+    """Set the variables that NCCL and torch read, where the user has not. Called before there are other threads.
+
+    Args:
+        interface: name of the network interface for NCCL's own connections; None: NCCL chooses.
+    """
+    for name, value in _VARIABLES.items():
+        os.environ.setdefault(name, value)
+    if interface:
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+
+
 def connect_nccl(store: str, key: str, rank: int, size: int, device: torch.device) -> NcclCollectives:
     """Connect the GPUs of several processes. All of them call this at about the same time, each in a background thread.
 
@@ -219,11 +233,6 @@ def connect_nccl(store: str, key: str, rank: int, size: int, device: torch.devic
     Raises:
         RuntimeError: NCCL could not connect them, for example because two of them are on one GPU.
     """
-    for name, value in _VARIABLES.items():
-        os.environ.setdefault(name, value)
-    interface = environment.faster_interface() or environment.gloo_interface()
-    if interface:
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
     host, _, port = store.rpartition(":")
     client = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=_CONNECT_TIMEOUT)
     _await_all(dist.PrefixStore(f"{key}/here", client), rank, size)

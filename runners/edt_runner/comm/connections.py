@@ -30,6 +30,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from edt_runner.errors import PeerLost
 
 
@@ -228,6 +230,7 @@ class Watchdog:
 
         Raises:
             PeerLost: as in ``wait``.
+            torch.OutOfMemoryError: the job needed more memory of a GPU than there is.
         """
         while not job.done.acquire(timeout=_POLL_SECONDS):
             if self._shut.is_set():
@@ -237,6 +240,8 @@ class Watchdog:
                 job.abandon()  # frees the memory of all operations except the stuck one
                 self._jobs.put(None)
                 raise PeerLost("the data plane was shut")
+        if isinstance(job.error, torch.OutOfMemoryError):
+            raise job.error  # of this process's GPU: another group would end alike
         if isinstance(job.error, RuntimeError | PeerLost):
             raise PeerLost(f"the data plane broke off: {job.error}") from job.error
         if job.error is not None:
@@ -258,7 +263,7 @@ class Watchdog:
         while (job := self._jobs.get()) is not None:
             try:
                 job.work(_wait)
-            except (RuntimeError, PeerLost) as error:
+            except (RuntimeError, PeerLost) as error:  # torch.OutOfMemoryError is a RuntimeError
                 job.error = error.with_traceback(None)  # its frames would keep the operation
             except Exception as error:
                 job.error = error

@@ -280,7 +280,7 @@ class Group:
     def close(self) -> None:
         """Close the connections. This takes about 10 ms for each peer. Another thread may call it."""
         with self._changing:
-            self._closed = True
+            self._closed = self._watchdog.is_closed = True  # first: an abort ends what a GPU does without an error
             # this thread releases them, not the thread that waits in one of them
             group, self._open_group = (self._open_group, self._transport, self._faster), None
             if self._connecting is not None:

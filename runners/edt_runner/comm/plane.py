@@ -19,7 +19,7 @@ import torch.distributed as _distributed
 
 from edt_runner import environment
 from edt_runner.comm import connections
-from edt_runner.comm.collectives import Collectives, GlooCollectives, connect_nccl, has_nccl
+from edt_runner.comm.collectives import Collectives, GlooCollectives, connect_nccl, has_nccl, set_nccl_variables
 from edt_runner.comm.group import Group
 from edt_runner.comm.tree_reduction import HOST
 from edt_runner.errors import PeerLost
@@ -41,7 +41,8 @@ class _Endpoint:
     shut: threading.Event
     """Set when the connections of all groups of this endpoint have been shut, or are about to be."""
     collectives: weakref.WeakSet[Collectives]
-    """Those of all groups of this endpoint."""
+    """Those of all groups of this endpoint. Threads use it under ``lock``."""
+    lock: threading.Lock
 
 
 class DataPlane:
@@ -51,8 +52,8 @@ class DataPlane:
         host: this node's address in the job.
         dtype: dtype of locals and sums: float32, or float64 if the model has float64 parameters.
         interface: name of the network interface; None: gloo finds it from ``host``.
-        faster: name of the interface of a faster network; None: there is none. Each group begins over the ordinary one.
-            In the background it is connected over the faster one, too, and its reductions change over when all
+        faster: name of the interface of a faster network; None: there is none. Each group is built over the ordinary
+            one. In the background it is connected over the faster one, too, and its reductions change over when all
             processes have that (``Group.change_over``). So nothing ever waits for the faster network.
         device: the device of locals and sums. GPUs are connected over NCCL in the same way, in the background.
         collectives: ``auto``: over NCCL where vectors are on GPUs. ``gloo``: nowhere. ``over-gloo``: the operations
@@ -74,6 +75,9 @@ class DataPlane:
     ) -> None:
         self._host, self._interface, self._faster = host, interface, faster
         self._dtype, self._device, self._collectives = dtype, device, collectives
+        self._over_nccl = collectives == "auto" and device.type == "cuda" and has_nccl()
+        if self._over_nccl:
+            set_nccl_variables(faster or interface)
         self.item_bytes = dtype.itemsize
         """Bytes of a number of a local."""
         self._probe = connections.ProbePort(host)
@@ -88,7 +92,7 @@ class DataPlane:
             device = dist.ProcessGroupGloo.create_device(hostname=self._host)
         faster = dist.ProcessGroupGloo.create_device(interface=self._faster) if self._faster else None
         addresses = tuple(address for inode, address in connections.listening().items() if inode not in before)
-        return _Endpoint(device, addresses, faster, threading.Event(), weakref.WeakSet())
+        return _Endpoint(device, addresses, faster, threading.Event(), weakref.WeakSet(), threading.Lock())
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -99,7 +103,7 @@ class DataPlane:
         """Return a group of one process, which needs no network."""
         return Group(None, 0, 1, self._dtype, self._endpoint.shut, self._device)
 
-    def build(self, store: str, key: str, rank: int, size: int) -> Group:
+    def build(self, store: str, key: str, rank: int, size: int, *, reduces: bool = True) -> Group:
         """Build a group with other processes. All of them call this at about the same time.
 
         Args:
@@ -107,6 +111,7 @@ class DataPlane:
             key: name of the group in the store; each name is used only once.
             rank: rank of this process in the group.
             size: number of processes in the group.
+            reduces: whether the group reduces; else it only moves state, and needs no faster network.
 
         Raises:
             PeerLost: the other processes did not connect within 10 seconds (or EDT_HANG_SECONDS, if that is less), or a
@@ -118,9 +123,9 @@ class DataPlane:
         except RuntimeError as error:
             raise PeerLost(f"group {key} was not built: {error}") from error
         found = Group(group, rank, size, self._dtype, endpoint.shut, self._device)
-        if self._collectives == "over-gloo" or (
-            self._collectives == "auto" and self._device.type == "cuda" and has_nccl()
-        ):
+        if not reduces:
+            return found
+        if self._collectives == "over-gloo" or self._over_nccl:
             found.connect_collectives(lambda: self._connect_collectives(endpoint, store, key, rank, size))
         elif endpoint.faster is not None:
             found.connect_faster(lambda: _connected(endpoint.faster, store, f"{key}/faster", rank, size))
@@ -132,7 +137,8 @@ class DataPlane:
             found = GlooCollectives(_connected(endpoint.device, store, f"{key}/collectives", rank, size))
         else:
             found = connect_nccl(store, f"{key}/nccl", rank, size, self._device)
-        endpoint.collectives.add(found)
+        with endpoint.lock:
+            endpoint.collectives.add(found)
         if endpoint.shut.is_set():
             found.abort()
         return found
@@ -147,7 +153,9 @@ class DataPlane:
         endpoint = self._endpoint
         connections.shut(own=endpoint.addresses, peers=peers)
         endpoint.shut.set()
-        for each in list(endpoint.collectives):
+        with endpoint.lock:
+            aborted = list(endpoint.collectives)
+        for each in aborted:
             each.abort()
 
     def renew(self) -> None:

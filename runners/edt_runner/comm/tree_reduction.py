@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 import torch
 
+from edt_runner.host_copies import pinned as pinned_memory
 from edt_runner.splits import Span, children
 from edt_runner.step_times import Phase, clock
 
@@ -235,7 +236,9 @@ class Memory:
         return self._free.pop() if self._free else self._empty(self.length)
 
     def _empty(self, length: int) -> torch.Tensor:
-        return torch.empty(length, dtype=self.dtype, device=self.device, pin_memory=self._pinned)
+        if self._pinned:
+            return pinned_memory((length,), self.dtype)
+        return torch.empty(length, dtype=self.dtype, device=self.device)
 
     def give_back(self, *buffers: torch.Tensor) -> None:
         """Return buffers from ``take``, of this memory or another, that are not used any more."""

@@ -162,7 +162,9 @@ class Engine:
 
     def _receive_from_driver(self, message: ReceiveStateFromDriver) -> Stage:
         """Receive the driver's state, as the first engine of an attempt, and train alone."""
-        with contextlib.closing(self._parts.plane.build(message.store, message.key, rank=1, size=2)) as group:
+        with contextlib.closing(
+            self._parts.plane.build(message.store, message.key, rank=1, size=2, reduces=False)
+        ) as group:
             self._steps.transfer(group, sources=[0], receivers=[1])
         crash_point(CrashPoint.ENGINE_JOIN, who=self._link.name)
         self._enter(message.generation, (self._link.name,), self._parts.plane.solo())
@@ -380,7 +382,9 @@ class Engine:
         self._steps.reach(CrashPoint.ENGINE_HAND_OVER)
         self._set_status(EngineState.SENDING)
         try:
-            with contextlib.closing(self._parts.plane.build(message.store, message.key, rank=0, size=2)) as group:
+            with contextlib.closing(
+                self._parts.plane.build(message.store, message.key, rank=0, size=2, reduces=False)
+            ) as group:
                 self._steps.transfer(group, sources=[0], receivers=[1])()
         except PeerLost as error:
             print(f"edt: the driver did not take the weights: {error}", flush=True)

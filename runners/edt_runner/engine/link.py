@@ -54,8 +54,8 @@ _SHUT_AGAIN_SECONDS = 0.02
 """Seconds between two shuts of the data plane. A main thread that builds a group keeps opening connections, so the
 control thread shuts them again until the main thread has given up."""
 _COLLECTIVES_SECONDS = 5.0
-"""Seconds for which a new group waits until it is connected over NCCL, while the old group trains. After that it begins
-without, and changes over later."""
+"""Seconds from the beginning of a build for which a new group waits until it is connected over NCCL, while the old
+group trains. After that it begins without, and changes over later. The coordinator waits for 10 seconds."""
 _HELD_MESSAGES = 4096
 _HELD = Metrics | Note | Progress | Resized | GuaranteeEnded | TrainingReport
 """Messages that are kept while the connection is broken. Other messages are dropped. After reconnecting, the status,
@@ -415,7 +415,7 @@ class EngineLink:
             self.send(GroupBuilt(message.generation))
 
     def _build(self, prepared: PreparedGeneration) -> None:
-        message, number = prepared.message, prepared.message.generation
+        message, number, begun = prepared.message, prepared.message.generation, time.monotonic()
         try:
             group = self.build_group(message.store, f"generation/{number}", message.members)
         except PeerLost as error:
@@ -426,7 +426,8 @@ class EngineLink:
             if wanted:
                 prepared.group = group
         if wanted:  # a generation that is withdrawn meanwhile closes its group, which ends the waiting
-            self.send(GroupBuilt(number, faster=group.await_collectives(_COLLECTIVES_SECONDS)))
+            left = _COLLECTIVES_SECONDS - (time.monotonic() - begun)
+            self.send(GroupBuilt(number, faster=group.await_collectives(max(0.0, left))))
         else:  # the generation was withdrawn during the build
             group.close()
 

@@ -23,6 +23,7 @@ from edt_runner.checkpoints.snapshot import Snapshots
 from edt_runner.checkpoints.user_files import BEST, Names, UserFiles
 from edt_runner.comm.group import Group
 from edt_runner.comm.plane import DataPlane
+from edt_runner.comm.reduction import Reduction
 from edt_runner.comm.tree_reduction import PartialSums
 from edt_runner.context import ActivityKind
 from edt_runner.engine import notes
@@ -38,7 +39,7 @@ from edt_runner.protocol.data import RegroupStatus
 from edt_runner.protocol.messages import GuaranteeEnded
 from edt_runner.schedule import Step, StepKind
 from edt_runner.seeds import step_seed
-from edt_runner.splits import Split, plan_of
+from edt_runner.splits import ReductionPlan, Split, plan_of
 from edt_runner.step_lines import EngineLines
 from edt_runner.step_times import Phase, clock
 from edt_runner.training import Training
@@ -232,10 +233,7 @@ class StepRunner:
         if trains:
             self._auditing.audit.begin(step, self.offset, parts)
         self.reach(CrashPoint.ENGINE_FORWARD if trains else CrashPoint.ENGINE_VALIDATE)
-        exact = self._training.request.exact or not trains
-        reduction = group.begin(
-            plan, self._adapter.buckets(step.kind), exact=exact, notes=notes.WIDTH, previous=self._sums
-        )
+        reduction = self._begin(plan, step, group)
         self._sums = reduction.sums
         try:
             reduction.sum_own(lambda index, sink: self._compute(step, index, sink))
@@ -272,6 +270,13 @@ class StepRunner:
             group.change_over()
         self._learn(parts, table, membership, trains=trains, audited=audited)
         return notes.unanimous(table)
+
+    def _begin(self, plan: ReductionPlan, step: Step, group: Group) -> Reduction:
+        """Begin the reduction of a step. What has been summed of it in an earlier try is used again."""
+        self._adapter.begin_step()
+        exact = self._training.request.exact or step.kind is not StepKind.TRAIN
+        buckets = self._adapter.buckets(step.kind)
+        return group.begin(plan, buckets, exact=exact, notes=notes.WIDTH, previous=self._sums)
 
     def _run_again(self, membership: Membership) -> int:
         """Do what ``run`` does, from the beginning: the sums of the coming step are wrong."""
@@ -321,7 +326,8 @@ class StepRunner:
             return
         if self._auditing.compute(step, self.offset, index, batch, len(indices), sink):
             self._parts.recorder.hold(step.epoch, step.training_steps_before, index, indices)
-        if self._adapter.vector_device.type != "cpu":  # the GPU computes still
+        if self._adapter.vector_device.type != "cpu" and not step.ends_epoch:  # the GPU computes still
+            context.page.write(ActivityKind.LOADING, self.offset)  # of another micro-batch: this one hangs no more
             with clock.within(Phase.DATA):
                 self._loader.prepare(self._adapter.placed)
         context.page.write(ActivityKind.APPLYING, self.offset)

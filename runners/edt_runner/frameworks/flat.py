@@ -144,6 +144,9 @@ class FlatAdapter:
             self._buckets = buckets_of(self.layout.gradients, length, self.dtype.itemsize)
         return self._buckets
 
+    def begin_step(self) -> None:
+        pass
+
     def placed(self, batch: Any) -> Any:
         return batch
 
@@ -211,7 +214,7 @@ _LEAST = 2.0**-90
 
 
 def squared_norm(numbers: Tensor) -> float:
-    """The squared L2 norm of a vector, on processors and on each kind of GPU always summed in the same order.
+    """The squared L2 norm of a vector, on processors and on GPUs always summed in the same order.
 
     On a GPU squares are added in float64. On a processor the squares of a row are added in float32, in one pass over
     memory. This rounds the sum of a row by about 1e-7, and the sum of many rows by far less. Rows whose numbers are too
@@ -219,14 +222,25 @@ def squared_norm(numbers: Tensor) -> float:
     float32. The sums of rows are added in float64.
     """
     if numbers.device.type != "cpu":
-        parts = [part.double().square_().sum() for part in torch.split(numbers.detach(), _DEVICE_NUMBERS)]
-        return float(torch.stack(parts).sum()) if parts else 0.0
+        parts = [_folded(part.double().square_()) for part in torch.split(numbers.detach(), _DEVICE_NUMBERS)]
+        return float(_folded(torch.cat(parts))) if parts else 0.0
     flat = numbers.detach().numpy()
     whole = len(flat) // _ROW * _ROW
     rows, rest = flat[:whole].reshape(-1, _ROW), flat[whole:].astype(np.float64)
     with np.errstate(all="ignore"):  # numbers that are too large for float32 are no mistake here
         sums = [_squares(rows[start : start + _ROWS]) for start in range(0, len(rows), _ROWS)]
         return float(np.sum(np.concatenate([*sums, np.dot(rest, rest)[None]])))
+
+
+def _folded(numbers: Tensor) -> Tensor:
+    """The sum of numbers, of shape (1,), in an order that is the same on all GPUs: the second half is added to the
+    first, and so on. The numbers are overwritten."""
+    length = len(numbers)
+    while length > 1:
+        half = (length + 1) // 2
+        numbers[: length - half].add_(numbers[half:length])
+        length = half
+    return numbers[:1]
 
 
 def _squares(rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

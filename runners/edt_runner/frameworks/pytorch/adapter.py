@@ -51,6 +51,8 @@ from edt_runner.step_times import Phase, clock
 _EPSILON = 1e-6
 """Added to a norm before it is divided by, as in ``torch.nn.utils.clip_grad_norm_``."""
 _FIRST_SUMS = 3
+_PATTERNS = 16
+"""How many patterns of used parameters are kept on the device. Most models have one."""
 _COMPANIONS, _PRECISION = "companions", "precision"
 _COMPANION = "companion."
 
@@ -105,10 +107,12 @@ class TorchAdapter(FlatAdapter):
         self.vector_device = device
         self._copies: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         """The CUDA stream on which batches come to the GPU."""
+        self.reads_at_once = device.type != "cpu"
+        """Whether what a step has to know of a reduced vector is read by one copy."""
         self._told: tuple[Tensor, Told] | None = None
         """The last reduced vector on a GPU, and what was read of it."""
         self._present: dict[tuple[bool, ...], Tensor] = {}
-        """The section ``present`` for each pattern that has occurred."""
+        """The section ``present`` for patterns that have occurred."""
         self._count_tokens = asked.token_count or counter_of_tokens(model)
         self._passes = Passes(self.model, members, asked, train_set)
         if self._options.compile:
@@ -188,6 +192,9 @@ class TorchAdapter(FlatAdapter):
         """Begin to copy a batch to the model's device, for a later pass. Returns what the pass takes in its place."""
         return batch if self._copies is None else Placed(batch, self._device, self._copies)
 
+    def begin_step(self) -> None:
+        self._told = None
+
     def micro_batch(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> None:
         weight = self._weight(batch, count)
         with determinism.strict():
@@ -238,6 +245,8 @@ class TorchAdapter(FlatAdapter):
         """Write that section. What comes from host memory would have to wait for a GPU."""
         key = tuple(present)
         if key not in self._present:
+            if len(self._present) >= _PATTERNS:
+                self._present.clear()
             self._present[key] = torch.tensor(present, dtype=self.dtype, device=self._device)
         place.copy_(self._present[key])
 
@@ -255,7 +264,6 @@ class TorchAdapter(FlatAdapter):
 
     def prepare(self, seed: int) -> None:
         """Prepare a micro-batch: committed buffers, no gradients, training mode, generators seeded with ``seed``."""
-        self._told = None  # the vector's memory will be used again
         self._buffers.restore()
         self._gradients.clear()
         if not all(module.training for module in self._modules):  # ``train`` visits all of them, which takes longer
@@ -320,7 +328,7 @@ class TorchAdapter(FlatAdapter):
         if self._told is not None and self._told[0] is reduced:
             return self._told[1]
         rest, own = reduced[self.gradient_size : sum(self.layout.sizes)], self._buffers.own_steps
-        if self._device.type == "cpu":
+        if not self.reads_at_once:
             return Told(self.layout.rest(rest), own, None)
         parts = [rest, reduced[: self.gradient_size].sum()[None], *([own.to(self.dtype)] if own is not None else [])]
         host = torch.cat(parts).cpu()
@@ -339,11 +347,7 @@ class TorchAdapter(FlatAdapter):
         return super().sums(kind, numbers)
 
     def has_finite_gradient(self, reduced: Tensor) -> bool:
-        if (
-            self._device.type != "cpu"
-            and len(reduced) == self.size(StepKind.TRAIN)
-            and self.told(reduced).has_finite_sum
-        ):
+        if self.reads_at_once and len(reduced) == self.size(StepKind.TRAIN) and self.told(reduced).has_finite_sum:
             return True
         return super().has_finite_gradient(reduced)  # the sum of finite numbers may be too large
 
