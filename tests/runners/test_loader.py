@@ -309,3 +309,45 @@ def test_a_buffer_grows_with_its_batches_and_holds_an_empty_one_too() -> None:
         assert torch.equal(arrived, torch.arange(size))
         del arrived
         buffers.close()
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_batch_that_is_prepared_is_the_next_one_and_no_other(processes: int) -> None:
+    """While a GPU computes, its next batch is loaded and sent to it."""
+    loader = SampleLoader(Torch.samples(Of(float)), processes)
+    try:
+
+        def requests(*firsts: int) -> Any:
+            return (BatchRequest(StepKind.TRAIN, 0, np.arange(first, first + 2)) for first in firsts)
+
+        def placed(batch: Any) -> Any:
+            return "placed", batch.tolist()
+
+        loader.restart(requests(0, 2, 4))
+        assert loader.next().tolist() == [0, 1]
+        loader.prepare(placed)
+        loader.prepare(placed)  # it is there already
+        assert loader.next() == ("placed", [2, 3])
+        loader.prepare(placed)
+        loader.restart(requests(6))  # another split: what was prepared is no longer wanted
+        assert loader.next().tolist() == [6, 7]
+        loader.prepare(placed)  # it was the last
+        loader.restart(requests(8))
+        loader.prepare(placed)
+        assert loader.next() == ("placed", [8, 9])
+    finally:
+        loader.close()
+
+
+def test_an_error_of_a_prepared_batch_comes_with_the_step_that_needs_it() -> None:
+    def broken(index: int) -> float:
+        if index == 3:
+            raise ValueError("sample 3 is broken")
+        return float(index)
+
+    loader = SampleLoader(Torch.samples(Of(broken)), 0)
+    loader.restart(BatchRequest(StepKind.TRAIN, 0, np.arange(first, first + 2)) for first in (0, 2))
+    assert loader.next().tolist() == [0, 1]
+    loader.prepare(lambda batch: batch)
+    with pytest.raises(ValueError, match="sample 3 is broken"):
+        loader.next()

@@ -14,7 +14,7 @@ from edt_contract.reports import ExitKind
 from edt_runner import context
 from edt_runner.comm.plane import DataPlane
 from edt_runner.comm.tree_reduction import HOST, Sink
-from edt_runner.context import ActivityKind
+from edt_runner.context import Activity, ActivityKind
 from edt_runner.engine.link import EngineLink
 from edt_runner.engine.step_runner import EngineParts, StepRunner
 from edt_runner.protocol.data import CatchUp, EngineState, EngineStatus, RegroupPlan, ReplicaHistory
@@ -70,6 +70,34 @@ def test_a_batch_is_loaded_before_its_micro_batch_is_computed(
     assert where.kind is (StepKind.VALIDATE if computes is ActivityKind.VALIDATING else StepKind.TRAIN)
     work._compute(where, 1, Sink(torch.zeros(2), adds=False))
     assert seen == [("loaded", ActivityKind.LOADING, 0.0), ("computed", computes, 0.0)]
+
+
+def test_a_batch_that_is_loaded_while_a_gpu_computes_blames_no_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one before is computed, so whoever loads for too long, or dies of it, does not die of that one."""
+    page = context.StatusPage()
+    monkeypatch.setattr(context, "page", page)
+    seen: list[Activity] = []
+    adapter = SimpleNamespace(
+        width=2, values=dict, stream=lambda *given: None, placed=None, vector_device=SimpleNamespace(type="cuda")
+    )
+    parts = SimpleNamespace(
+        training=SimpleNamespace(
+            schedule=Schedule(
+                train_samples=80, test_samples=20, batch_size=4, validation_freq=1, micro_batches=4, epochs=2
+            ),
+            seed=7,
+        ),
+        adapter=adapter,
+        link=SimpleNamespace(check=lambda: None),
+        loader=SimpleNamespace(next=lambda: None, prepare=lambda place: seen.append(page.read())),
+        recorder=SimpleNamespace(hold=lambda *given: None),
+    )
+    work = StepRunner(cast(EngineParts, parts))
+    steps = [parts.training.schedule.at(offset) for offset in range(5)]
+    for work.offset, step in enumerate(steps):
+        work._compute(step, 1, Sink(torch.zeros(2), adds=False))
+    assert [(each.kind, each.micro_batch) for each in seen] == [(ActivityKind.LOADING, None)] * len(seen)
+    assert len(seen) == sum(not step.ends_epoch for step in steps)
 
 
 def test_what_ends_the_guarantee_is_in_a_checkpoint_at_the_next_step(

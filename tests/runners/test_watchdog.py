@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.distributed import TCPStore
 
+from edt_runner.comm.connections import Watchdog
 from edt_runner.comm.group import Group
 from edt_runner.comm.plane import DataPlane
 from edt_runner.errors import PeerLost
@@ -82,3 +83,15 @@ def test_a_group_that_is_closed_has_no_thread_any_more(pair: Pair) -> None:
 
 def waiting() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "edt-watchdog"}
+
+
+def test_a_gpu_whose_memory_is_full_is_no_lost_peer() -> None:
+    """Another group would end alike, and the user would never hear why."""
+    watchdog = Watchdog(threading.Event(), None)
+
+    def full(wait: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        watchdog.finish(watchdog.start(full, lambda: None))
+    watchdog.close()
