@@ -105,12 +105,13 @@ def test_a_word_taken_back_is_found(planted: Planted, bug: str) -> None:
 
 
 GANG = "UPDATE jobs SET gang = '{}' WHERE id = 2"
+A_SLOT = "INSERT INTO slots (node_id, slot, position, device, label, present)"
 SECOND_NODE = [
     "CREATE TABLE copy AS SELECT * FROM nodes",
     "UPDATE copy SET id = 2, name = 'n2', token_sha256 = 'x'",
     "INSERT INTO nodes SELECT * FROM copy",
     "DROP TABLE copy",
-    "INSERT INTO slots SELECT 2, slot, position, device, label, 0 FROM slots",
+    f"{A_SLOT} SELECT 2, slot, position, device, label, 0 FROM slots",  # noqa: S608
 ]
 FINISHED = """UPDATE allocations SET release_asked_at = NULL, kind = 'finished'
               WHERE job_id = 2 AND fence = 2 AND released_at IS NOT NULL"""
@@ -134,7 +135,7 @@ def test_a_gang_that_is_not_whole_is_found_and_one_of_which_a_process_has_finish
 
 
 def test_a_gang_that_has_no_room_is_not_forgotten_and_one_that_has_is(planted: Planted) -> None:
-    free = "INSERT INTO slots SELECT node_id, 'free', 9, device, label, 1 FROM slots LIMIT 1"
+    free = f"{A_SLOT} SELECT node_id, 'free', 9, device, label, 1 FROM slots LIMIT 1"  # noqa: S608
     planted.sql(free, "UPDATE jobs SET gang = '{}', num_worker = 2 WHERE id > 4")
     assert planted.found(31) == set()
     planted.sql("UPDATE jobs SET num_worker = 1 WHERE id = 5")
@@ -168,13 +169,13 @@ SLOW = {
     "a job that is over and holds a slot": (
         "I6",
         60,
-        "INSERT INTO slots SELECT node_id, slot || 'x', position + 9, device, label, 0 FROM slots",
+        f"{A_SLOT} SELECT node_id, slot || 'x', position + 9, device, label, 0 FROM slots",  # noqa: S608
         "UPDATE allocations SET released_at = NULL, kind = NULL, slot = slot || 'x' WHERE job_id = 1",
     ),
     "a job that nobody starts": (
         "I10",
         30,
-        "INSERT INTO slots SELECT node_id, 'free', 9, device, label, 1 FROM slots LIMIT 1",
+        f"{A_SLOT} SELECT node_id, 'free', 9, device, label, 1 FROM slots LIMIT 1",  # noqa: S608
     ),
     "an outbox that does not drain": (
         "I13",

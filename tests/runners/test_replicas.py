@@ -145,6 +145,19 @@ def test_checksums_of_different_steps_are_not_compared() -> None:
     assert reports(talk) == []
 
 
+def test_an_epochs_end_at_which_some_compare_all_and_others_settings_alone_is_no_mismatch() -> None:
+    """The offset from which all is compared again has reached them on both sides of that end."""
+    talk = running()
+    talk.coordinator.checksums_taken("1", replica(["1", "2"]), 0)
+    settings = replace(
+        replica(["1", "2"]), reason=ComparisonReason.SETTINGS, checksums=ReplicaChecksums(SAME[:1], NAMES[:1])
+    )
+    talk.coordinator.checksums_taken("2", settings, 0)
+    assert reports(talk) == [] and not talk.coordinator.regrouping
+    report_checksums(talk, SAME, SAME, offset=9)
+    assert [body["equal"] for _, body in reports(talk)] == [True]
+
+
 def test_comparisons_that_nobody_completes_do_not_pile_up() -> None:
     talk = running()
     for offset in range(1000):

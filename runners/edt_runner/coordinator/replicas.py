@@ -237,6 +237,8 @@ class Replicas:
         if not compared or len(messages) < len(compared) or not messages.keys() >= set(compared):
             return
         self._waiting = {other: waiting for other, waiting in self._waiting.items() if other > key}
+        if len({each.reason for each in messages.values()}) > 1:
+            return  # ``compare_from`` reached some of them before this epoch's end and others after it
         comparison = _comparison(
             compared,
             {engine: each.checksums for engine, each in messages.items()},
