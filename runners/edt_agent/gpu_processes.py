@@ -7,6 +7,7 @@ cannot be read, it is named only if this agent sees the machine's own pids.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ _MACHINES_OWN_PIDS = 0xEFFFFFFC
 _DEVICE = "/dev/nvidia"
 _MOST_BYTES = 1 << 20
 _MOST_NAME = 64
+_MOST_PROCESSES = 256
+"""The API takes no more for a slot, and would refuse the whole sample."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +42,19 @@ class Ours:
 
 
 def foreign(reported: Mapping[int, str], ours: Ours, proc: Path = Path("/proc")) -> tuple[ForeignProcess, ...]:
-    """Those of the processes that are not ours, by pid.
+    """Those of the processes that are not ours, by pid; the first 256.
 
     Args:
         reported: pid to name, as NVML tells them.
         ours: how our own processes are known.
         proc: the folder in which the kernel shows processes.
     """
-    return tuple(
+    found = (
         ForeignProcess(pid, _name(proc / str(pid), told))
         for pid, told in sorted(reported.items())
         if _computes(proc, pid) and not _is_ours(proc, pid, ours)
     )
+    return tuple(itertools.islice(found, _MOST_PROCESSES))
 
 
 def _computes(proc: Path, pid: int) -> bool:

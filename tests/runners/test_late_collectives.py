@@ -19,7 +19,7 @@ from edt_runner.comm.plane import DataPlane
 from edt_runner.comm.tree_reduction import HOST, PartialSums, Sink
 from edt_runner.errors import PeerLost
 from edt_runner.splits import plan_of
-from support.late_collectives import Hub, LateCollectives, LateLane
+from support.late_collectives import Hub, LateCollectives, LateStream
 from support.waiting import until
 
 LENGTH = 1003
@@ -198,7 +198,7 @@ def test_sums_that_come_late_to_host_memory_are_reduced_there(split: Ranges, exa
     """As those of a GPU are while NCCL is not connected. Here this device's memory is the host's."""
     with groups(4, torch.device("cpu", 0)) as (_, found), ThreadPoolExecutor(4) as pool:
         for group in found:
-            group._lane = LateLane()
+            group._stream = LateStream()
         for _ in range(3):
             for each in pool.map(lambda group: reduced(group, split, exact=exact), found):
                 assert torch.equal(each, alone()) if exact else torch.allclose(each, alone())

@@ -83,10 +83,10 @@ def test_an_engine_without_samples_reads_the_step_that_it_applies() -> None:
     vector = torch.empty(adapter.size(StepKind.TRAIN))
     batch = (torch.ones(4, 2), torch.zeros(4, 1))
     adapter.stream(batch, 4, 8, 1, Sink(vector, adds=False))
-    assert adapter.told(vector).sections.sums.tolist()[0] == 4
+    assert adapter.on_host(vector).sections.sums.tolist()[0] == 4
     vector.mul_(0.5)  # the next step's result arrives
     adapter.begin_step()
-    assert adapter.told(vector).sections.sums.tolist()[0] == 2
+    assert adapter.on_host(vector).sections.sums.tolist()[0] == 2
     assert adapter.sums(StepKind.TRAIN, vector)[0] == 2
 
 

@@ -61,17 +61,17 @@ class Hub:
 
 
 @dataclass(frozen=True)
-class LateMark:
+class LateEvent:
     """Of what has been launched so far, as a CUDA event."""
 
-    lane: LateLane
+    stream: LateStream
     launched: int
 
     def query(self) -> bool:
-        return self.lane.has_done(self.launched)
+        return self.stream.has_done(self.launched)
 
 
-class LateLane:
+class LateStream:
     """A device: what is launched on it runs late, on a thread, in order."""
 
     def __init__(self) -> None:
@@ -83,25 +83,25 @@ class LateLane:
         self._launched += 1
         self._work.put(work)
 
-    def mark(self) -> LateMark:
-        return LateMark(self, self._launched)
+    def record_event(self) -> LateEvent:
+        return LateEvent(self, self._launched)
 
-    def after(self, mark: LateMark) -> None:
+    def wait_event(self, event: LateEvent) -> None:
         """The thread that trains computes at once."""
 
     def has_done(self, launched: int) -> bool:
         return self._done >= launched
 
     @contextmanager
-    def running(self) -> Iterator[None]:
+    def launching(self) -> Iterator[None]:
         with _Later(self):
             yield
 
-    def finish(self) -> None:
+    def synchronize(self) -> None:
         while self._done < self._launched:
             time.sleep(0.001)
 
-    def uses(self, tensor: torch.Tensor) -> None:
+    def record_use(self, tensor: torch.Tensor) -> None:
         """Python keeps it."""
 
     def _run(self) -> None:
@@ -115,15 +115,15 @@ class LateLane:
 class _Later(TorchDispatchMode):
     """Lets every operation of torch that writes into a tensor run on a device, later."""
 
-    def __init__(self, lane: LateLane) -> None:
+    def __init__(self, stream: LateStream) -> None:
         super().__init__()
-        self._lane = lane
+        self._stream = stream
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
         if not func._schema.is_mutable:
             return func(*args, **named)
-        self._lane.launch(lambda: func(*args, **named))
+        self._stream.launch(lambda: func(*args, **named))
         return named.get("out", args[0])
 
 
@@ -134,7 +134,7 @@ class LateCollectives:
 
     def __init__(self, hub: Hub, rank: int) -> None:
         self._hub, self._rank, self._number = hub, rank, 0
-        self.lane = LateLane()
+        self.stream = LateStream()
         self._aborted = threading.Event()
 
     def connect_all(self) -> None:
@@ -184,4 +184,4 @@ class LateCollectives:
             if others is not None:
                 take(others)
 
-        self.lane.launch(work)
+        self.stream.launch(work)

@@ -39,19 +39,19 @@ class CollectiveExchange(Exchange):
 
     def __init__(self, collectives: Collectives, transport: Transport, *others: Any) -> None:
         super().__init__(*others)
-        self._collectives, self._transport, self._lane = collectives, transport, collectives.lane
-        self._marks: dict[tuple[Span, int], Any] = {}
-        """For each subtree and bucket, a mark of the work that makes its sum."""
+        self._collectives, self._transport, self._stream = collectives, transport, collectives.stream
+        self._events: dict[tuple[Span, int], Any] = {}
+        """For each subtree and bucket, an event behind the work that makes its sum."""
         self._peers = [(self._rank + distance) % self._size for distance in range(1, self._size)]
 
     def run(self, wait: Callable[[Any], None]) -> None:
         try:
             works = [self.post(self._transport.recv, [self.table[peer]], peer, TAG_NOTES) for peer in self._peers]
-            with self._lane.running():
+            with self._stream.launching():
                 for number in range(len(self._buckets)):
                     self._exchange(wait, number)
             self._until(lambda: self._noted)
-            self._lane.finish()
+            self._stream.synchronize()
             self._check()  # an abort ends the work of the device without an error
             own = self.table[self._rank]
             works += [self.post(self._transport.send, [own], peer, TAG_NOTES) for peer in self._peers]
@@ -66,12 +66,12 @@ class CollectiveExchange(Exchange):
         raise NotImplementedError
 
     def _final(self, span: Span, number: int) -> None:
-        """Wait until a sum of this rank is final in bucket ``number``, and let the lane go on after that."""
+        """Wait until a sum of this rank is final in bucket ``number``, and let the stream go on after that."""
         self._until(lambda: self._launched.get(span, 0) > number)
-        self._lane.after(self._marks.pop((span, number)))
+        self._stream.wait_event(self._events.pop((span, number)))
 
-    def _mark(self, span: Span, number: int) -> None:
-        self._marks[span, number] = self._lane.mark()
+    def _record(self, span: Span, number: int) -> None:
+        self._events[span, number] = self._stream.record_event()
         self._launch(span, number)
 
     def _write_notes(self, row: torch.Tensor) -> None:
@@ -103,7 +103,7 @@ class CollectiveTreeExchange(CollectiveExchange):
     def ready(self, span: Span, total: torch.Tensor, start: int, end: int) -> None:
         self._totals[span] = total
         for number in self._arrivals[span].add(start, end):
-            self._mark(span, number)
+            self._record(span, number)
             if span == self._own[-1]:
                 self._crash_point(CrashPoint.ENGINE_IN_REDUCE)
             if number < len(self._buckets) - 1:
@@ -132,7 +132,7 @@ class CollectiveTreeExchange(CollectiveExchange):
             source = self._totals[span][slice(*self._buckets[number])]
         senders = [rank for rank, spans in enumerate(self._plan.spans) if turn < len(spans)]
         out = self._sums.memory.arriving(_SUMS, turn, own * len(senders))
-        self._lane.uses(out)
+        self._stream.record_use(out)
         out_sizes = [own if rank in senders else 0 for rank in range(self._size)]
         self._collectives.all_to_all(wait, out, source, out_sizes, sizes if len(source) else [0] * self._size)
         return {
@@ -147,11 +147,11 @@ class CollectiveTreeExchange(CollectiveExchange):
         """
         again = bool(sizes[self._rank]) and all(self._plan.spans)
         if again:
-            self._lane.finish()  # the sums have arrived, unless the group is lost
+            self._stream.synchronize()  # the sums have arrived, unless the group is lost
             self._check()
         self.overwrites = again
         self._result = self._sums.memory.result(again=again)
-        self._lane.uses(self._result)
+        self._stream.record_use(self._result)
 
     def _gather(self, wait: Callable[[Any], None], start: int, end: int, parts: dict[Span, torch.Tensor]) -> None:
         """Sum this rank's shard of a bucket, and let all ranks have all shards."""
@@ -161,7 +161,7 @@ class CollectiveTreeExchange(CollectiveExchange):
         whole = place
         if len(place) < each * self._size:  # parts of a gathered tensor are of one size
             whole = self._sums.memory.arriving(_RESULT, 0, each * self._size)
-            self._lane.uses(whole)
+            self._stream.record_use(whole)
         if low < high:
             own = whole[self._rank * each : self._rank * each + high - low]
             sum_upper_tree(self._plan.root, parts, frozenset(), own)
@@ -189,7 +189,7 @@ class CollectiveFastExchange(CollectiveExchange):
     def ready(self, span: Span, total: torch.Tensor, start: int, end: int) -> None:
         self._span = span
         for number in self._arrivals.add(start, end):
-            self._mark(span, number)
+            self._record(span, number)
             if number < len(self._buckets) - 1:
                 self._crash_point(CrashPoint.ENGINE_BUCKET)
 
@@ -198,7 +198,7 @@ class CollectiveFastExchange(CollectiveExchange):
         assert self._span is not None
         self._final(self._span, number)
         assert self._sums.total is not None
-        self._lane.uses(self._sums.total)
+        self._stream.record_use(self._sums.total)
         self._collectives.all_reduce(wait, self._sums.whole[slice(*self._buckets[number])])
 
     def result(self) -> torch.Tensor:

@@ -20,7 +20,7 @@ import torch.distributed as _distributed
 import torch.distributed.distributed_c10d as _c10d
 
 from edt_runner.comm.connections import OPERATION_TIMEOUT
-from edt_runner.comm.lanes import HostLane, Lane, lane_on
+from edt_runner.comm.streams import HostStream, Stream, stream_on
 
 dist: Any = _distributed  # raw process groups have no type stubs
 c10d: Any = _c10d
@@ -30,15 +30,15 @@ Wait = Callable[[Any], None]
 
 
 class Collectives(Protocol):
-    """The operations of one group. Each is launched by one thread, inside ``lane.running()``.
+    """The operations of one group. Each is launched by one thread, inside ``stream.launching()``.
 
-    On a GPU they return when the operation is launched, and its result is there for later work of the lane. On
+    On a GPU they return when the operation is launched, and its result is there for later work of the stream. On
     processors they return when the result is there. All raise RuntimeError if the group is lost.
     """
 
     name: str
     """``nccl`` or ``gloo``."""
-    lane: Lane
+    stream: Stream
 
     def all_to_all(
         self, wait: Wait, out: torch.Tensor, source: torch.Tensor, out_sizes: Sequence[int], sizes: Sequence[int]
@@ -82,7 +82,7 @@ class GlooCollectives:
 
     def __init__(self, group: Any) -> None:
         self._group = group
-        self.lane: Lane = HostLane()
+        self.stream: Stream = HostStream()
 
     def all_to_all(
         self, wait: Wait, out: torch.Tensor, source: torch.Tensor, out_sizes: Sequence[int], sizes: Sequence[int]
@@ -121,7 +121,7 @@ class NcclCollectives:
 
     def __init__(self, group: Any, device: torch.device) -> None:
         self._group, self._device = group, device
-        self.lane: Lane = lane_on(device)
+        self.stream: Stream = stream_on(device)
         self._size, self._aborting = group.size(), threading.Lock()
 
     def all_to_all(
@@ -145,7 +145,7 @@ class NcclCollectives:
         Raises:
             RuntimeError: a rank is lost, or CUDA does not capture the operations.
         """
-        with self.lane.running():
+        with self.stream.launching():
             stream = torch.cuda.current_stream(self._device)
             out, source = (torch.zeros(self._size, device=self._device) for _ in range(2))
             stream.synchronize()

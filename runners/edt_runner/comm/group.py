@@ -20,10 +20,10 @@ from edt_runner.comm.collective_exchange import CollectiveFastExchange, Collecti
 from edt_runner.comm.collectives import Collectives
 from edt_runner.comm.connections import OPERATION_TIMEOUT, Watchdog
 from edt_runner.comm.exchange import Exchange, FastExchange, TreeExchange
-from edt_runner.comm.lanes import lane_on
 from edt_runner.comm.reduction import Reduction
 from edt_runner.comm.staged_exchange import StagedExchange
 from edt_runner.comm.state_transfer import post
+from edt_runner.comm.streams import stream_on
 from edt_runner.comm.tree_reduction import HOST, Memory, PartialSums
 from edt_runner.errors import PeerLost
 from edt_runner.splits import ReductionPlan
@@ -78,7 +78,7 @@ class Group:
         self._memories: dict[int, Memory] = {}
         self._copies: dict[int, Memory] = {}
         """Host memory for vectors on a GPU that are reduced in host memory."""
-        self._lane = lane_on(device)
+        self._stream = stream_on(device)
 
     @property
     def _group(self) -> Any:
@@ -210,7 +210,7 @@ class Group:
             total = None if exact else self.size * notes
             host = _sums(self._copies, length, self._dtype, HOST, total, None, again=False)
             inner = _over_transport(transport, plan, host, shared)
-            exchange = StagedExchange(inner, host, sums, buckets, self._lane)
+            exchange = StagedExchange(inner, host, sums, buckets, self._stream)
         else:
             exchange = _over_transport(transport, plan, sums, shared)
         return Reduction(plan, sums, self.rank, exchange, self._watchdog)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from edt_runner.adapter import Reduced
 from edt_runner.comm.connections import Watchdog
 from edt_runner.comm.exchange import Exchange
-from edt_runner.comm.lanes import wait_for_device
 from edt_runner.comm.staged_exchange import StagedExchange
+from edt_runner.comm.streams import wait_for_device
 from edt_runner.comm.tree_reduction import Fill, PartialSums
 from edt_runner.errors import PeerLost
 from edt_runner.splits import ReductionPlan

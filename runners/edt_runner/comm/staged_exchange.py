@@ -14,7 +14,7 @@ import torch
 
 from edt_runner.comm.buckets import Arrivals, Bucket
 from edt_runner.comm.exchange import Exchange
-from edt_runner.comm.lanes import Lane
+from edt_runner.comm.streams import Stream
 from edt_runner.comm.tree_reduction import PartialSums
 from edt_runner.splits import Span
 
@@ -27,17 +27,17 @@ class StagedExchange:
         host: memory of the copies; its ``total`` is that of a fast reduction.
         sums: the sums on the device.
         buckets: the buckets, in the order in which they are reduced.
-        lane: carries the copies.
+        stream: carries the copies.
     """
 
     def __init__(
-        self, inner: Exchange, host: PartialSums, sums: PartialSums, buckets: Sequence[Bucket], lane: Lane
+        self, inner: Exchange, host: PartialSums, sums: PartialSums, buckets: Sequence[Bucket], stream: Stream
     ) -> None:
-        self._inner, self._host, self._sums, self._buckets, self._lane = inner, host, sums, buckets, lane
+        self._inner, self._host, self._sums, self._buckets, self._stream = inner, host, sums, buckets, stream
         self._copies: dict[Span, torch.Tensor] = {}
         self._arrivals: dict[Span, Arrivals] = {}
         self._under_way: deque[tuple[Any, Span, Bucket]] = deque()
-        """Copies that have been launched: a mark of each, and what it copies."""
+        """Copies that have been launched: an event behind each, and what it copies."""
         self.table, self.run, self.abandon = inner.table, inner.run, inner.abandon
 
     @property
@@ -54,15 +54,15 @@ class StagedExchange:
             self._arrivals[span] = Arrivals(self._buckets)
         for number in self._arrivals[span].add(start, end):
             low, high = self._buckets[number]
-            self._lane.after(self._lane.mark())
-            with self._lane.running():
+            self._stream.wait_event(self._stream.record_event())
+            with self._stream.launching():
                 self._copies[span][low:high].copy_(total[low:high], non_blocking=True)
-                self._under_way.append((self._lane.mark(), span, (low, high)))
-        self._send(lambda mark: mark is None or mark.query())
+                self._under_way.append((self._stream.record_event(), span, (low, high)))
+        self._send(lambda event: event is None or event.query())
 
     def note(self, notes: Sequence[int]) -> None:
-        self._lane.finish()
-        self._send(lambda mark: True)
+        self._stream.synchronize()
+        self._send(lambda event: True)
         self._inner.note(notes)
 
     def _send(self, arrived: Callable[[Any], bool]) -> None:

@@ -57,7 +57,7 @@ _COMPANIONS, _PRECISION = "companions", "precision"
 _COMPANION = "companion."
 
 
-class Told(NamedTuple):
+class OnHost(NamedTuple):
     """What a step has to know of a reduced vector, in host memory."""
 
     sections: Sections
@@ -109,7 +109,7 @@ class TorchAdapter(FlatAdapter):
         """The CUDA stream on which batches come to the GPU."""
         self.reads_at_once = device.type != "cpu"
         """Whether what a step has to know of a reduced vector is read by one copy."""
-        self._told: tuple[Tensor, Told] | None = None
+        self._on_host: tuple[Tensor, OnHost] | None = None
         """The last reduced vector on a GPU, and what was read of it."""
         self._present: dict[tuple[bool, ...], Tensor] = {}
         """The section ``present`` for patterns that have occurred."""
@@ -193,7 +193,7 @@ class TorchAdapter(FlatAdapter):
         return batch if self._copies is None else Placed(batch, self._device, self._copies)
 
     def begin_step(self) -> None:
-        self._told = None
+        self._on_host = None
 
     def micro_batch(self, batch: Any, count: int, total: int, seed: int, local: Tensor) -> None:
         weight = self._weight(batch, count)
@@ -323,47 +323,47 @@ class TorchAdapter(FlatAdapter):
             self._metrics.write_told(own, computed.told, count)
 
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────
-    def told(self, reduced: Tensor) -> Told:
+    def on_host(self, reduced: Tensor) -> OnHost:
         """Read what a step has to know of a training step's reduced vector. One copy brings all of it from a GPU."""
-        if self._told is not None and self._told[0] is reduced:
-            return self._told[1]
+        if self._on_host is not None and self._on_host[0] is reduced:
+            return self._on_host[1]
         rest, own = reduced[self.gradient_size : sum(self.layout.sizes)], self._buffers.own_steps
         if not self.reads_at_once:
-            return Told(self.layout.rest(rest), own, None)
+            return OnHost(self.layout.rest(rest), own, None)
         parts = [rest, reduced[: self.gradient_size].sum()[None], *([own.to(self.dtype)] if own is not None else [])]
         host = torch.cat(parts).cpu()
-        found = Told(
+        found = OnHost(
             self.layout.rest(host[: len(rest)]),
             host[len(rest) + 1 :] if own is not None else None,
             math.isfinite(float(host[len(rest)])),
         )
-        self._told = (reduced, found)
+        self._on_host = (reduced, found)
         return found
 
     def sums(self, kind: StepKind, numbers: Tensor) -> list[float]:
-        if kind is StepKind.TRAIN and self._told is not None and self._told[0] is numbers:
-            found: list[float] = self._told[1].sections.sums.tolist()
+        if kind is StepKind.TRAIN and self._on_host is not None and self._on_host[0] is numbers:
+            found: list[float] = self._on_host[1].sections.sums.tolist()
             return found
         return super().sums(kind, numbers)
 
     def has_finite_gradient(self, reduced: Tensor) -> bool:
-        if self.reads_at_once and len(reduced) == self.size(StepKind.TRAIN) and self.told(reduced).has_finite_sum:
+        if self.reads_at_once and len(reduced) == self.size(StepKind.TRAIN) and self.on_host(reduced).has_finite_sum:
             return True
         return super().has_finite_gradient(reduced)  # the sum of finite numbers may be too large
 
     def apply(self, reduced: Tensor) -> bool:
         version = reduced._version
-        flat, told = self.layout.sections(reduced), self.told(reduced)
+        flat, on_host = self.layout.sections(reduced), self.on_host(reduced)
         if self.precision.scales and not self.has_finite_gradient(reduced):
             self.precision.overflowed()
             self._details, self._left_out = {"loss_scale": self.precision.scale}, True
             return True
         self._left_out = False
         rates = self.optimizers.learning_rates
-        gradients = self._finished(flat.gradients, told.sections.sums)
-        used = told.sections.present.tolist()
+        gradients = self._finished(flat.gradients, on_host.sections.sums)
+        used = on_host.sections.present.tolist()
         self._gradients.set(reduced if gradients is flat.gradients else gradients, used)
-        odd = self._buffers.commit(flat, told.sections, told.own_steps)
+        odd = self._buffers.commit(flat, on_host.sections, on_host.own_steps)
         if odd is not None:
             self.end_guarantee(odd, "an integer buffer that micro-batches move differently")
         self.optimizers.step()

@@ -89,25 +89,29 @@ class Buffers:
         """How far the integer buffers have moved in this process's last micro-batch, of shape (integers,)."""
         return self._own_steps
 
-    def commit(self, vector: Sections, told: Sections, own_steps: Tensor | None) -> str | None:
+    def commit(self, vector: Sections, on_host: Sections, own_steps: Tensor | None) -> str | None:
         """Commit the sections of a reduced vector.
 
         Args:
             vector: the sections where the model is.
-            told: the same in host memory.
+            on_host: the same in host memory.
             own_steps: ``own_steps`` in host memory.
 
         Returns:
             The names of integer buffers, if not all micro-batches moved them alike; else None.
         """
         odd: str | None = None
-        flags, parts, active = told.changed.tolist(), torch.split(vector.floats, self.float_sizes), int(told.active)
+        flags, parts, active = (
+            on_host.changed.tolist(),
+            torch.split(vector.floats, self.float_sizes),
+            int(on_host.active),
+        )
         pairs = [(kept, part) for kept, part, flag in zip(self.floats.values(), parts, flags, strict=True) if flag]
         if pairs:
             torch._foreach_copy_([kept for kept, _ in pairs], [part.view(kept.shape) for kept, part in pairs])
         if self.integers and active:
             steps = torch.round(vector.integers.double() / active).long()
-            if own_steps is not None and not torch.equal(own_steps.long() * active, told.integers.long()):
+            if own_steps is not None and not torch.equal(own_steps.long() * active, on_host.integers.long()):
                 odd = ", ".join(self.integers)
             parts = torch.split(steps, self.integer_sizes)
             kept = list(self.integers.values())
