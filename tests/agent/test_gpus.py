@@ -211,5 +211,12 @@ class TestWhoElseIsThere:
         proc.add(40, gpu=False)
         assert foreign({40: "x", 41: "y"}, Ours(), proc.root) == ()
 
+    def test_no_more_are_named_than_the_api_takes(self, proc: Proc) -> None:
+        """It would refuse the samples of all slots."""
+        for pid in range(100, 400):
+            proc.add(pid)
+        found = foreign(dict.fromkeys(range(100, 400), "game"), Ours(), proc.root)
+        assert [each.pid for each in found] == list(range(100, 356))
+
     def test_a_real_process_that_uses_no_gpu_is_never_named(self) -> None:
         assert foreign({os.getpid(): "python", os.getppid(): "shell"}, Ours()) == ()

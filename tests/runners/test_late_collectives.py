@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed import TCPStore
 
 from edt_runner.comm.buckets import Bucket
 from edt_runner.comm.group import Group
 from edt_runner.comm.plane import DataPlane
-from edt_runner.comm.tree_reduction import HOST, PartialSums, Sink
+from edt_runner.comm.tree_reduction import PartialSums, Sink
 from edt_runner.errors import PeerLost
 from edt_runner.splits import plan_of
+from support.groups import connected
 from support.late_collectives import Hub, LateCollectives, LateStream
 from support.waiting import until
 
@@ -45,25 +45,10 @@ def fill(index: int, sink: Sink) -> None:
 
 
 @contextmanager
-def groups(number: int, device: torch.device = HOST) -> Iterator[tuple[list[DataPlane], list[Group]]]:
-    """Engines that reduce over gloo, all in this process."""
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    planes = [DataPlane("127.0.0.1", torch.float32, "lo", device=device) for _ in range(number)]
-    with ThreadPoolExecutor(number) as pool:
-        address = f"127.0.0.1:{store.port}"
-        found = list(pool.map(lambda rank: planes[rank].build(address, "test", rank, number), range(number)))
-    yield planes, found
-    for group in found:
-        group.close()
-    for plane in planes:
-        plane.close()
-
-
-@contextmanager
 def late_groups(number: int) -> Iterator[tuple[Hub, list[DataPlane], list[Group]]]:
     """Engines that reduce over late collectives."""
     hub = Hub(number)
-    with groups(number) as (planes, found):
+    with connected(number) as (planes, found):
         for rank, group in enumerate(found):
             group.connect_collectives(partial(LateCollectives, hub, rank))
             assert group.await_collectives(10.0)
@@ -196,7 +181,7 @@ def test_what_an_aborted_rank_passes_on_is_not_applied() -> None:
 @pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
 def test_sums_that_come_late_to_host_memory_are_reduced_there(split: Ranges, exact: bool) -> None:
     """As those of a GPU are while NCCL is not connected. Here this device's memory is the host's."""
-    with groups(4, torch.device("cpu", 0)) as (_, found), ThreadPoolExecutor(4) as pool:
+    with connected(4, torch.device("cpu", 0)) as (_, found), ThreadPoolExecutor(4) as pool:
         for group in found:
             group._stream = LateStream()
         for _ in range(3):

@@ -6,15 +6,13 @@ import gc
 import itertools
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor
-from torch.distributed import TCPStore
 
 from edt_runner import host_copies
 from edt_runner.adapter import Adapter, State
@@ -22,6 +20,7 @@ from edt_runner.comm import state_transfer
 from edt_runner.comm.group import Group
 from edt_runner.comm.plane import DataPlane
 from edt_runner.errors import PeerLost
+from support.groups import connected
 from support.late_copies import StandIn
 from support.waiting import until
 
@@ -56,21 +55,6 @@ def state(device: str = "cpu", scale: int = 1) -> dict[str, Tensor]:
         "channels": torch.randn(4, 5, 6, 7, generator=generator).to(memory_format=torch.channels_last),
     }
     return {name: tensor if name == "integers" else tensor.to(device) for name, tensor in made.items()}
-
-
-@contextmanager
-def groups(size: int) -> Iterator[tuple[list[DataPlane], list[Group]]]:
-    """Planes and connected groups of ``size`` engines, all in this process."""
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    planes = [DataPlane("127.0.0.1", torch.float32, "lo") for _ in range(size)]
-    with ThreadPoolExecutor(size) as pool:
-        address = f"127.0.0.1:{store.port}"
-        found = list(pool.map(lambda rank: planes[rank].build(address, "test", rank, size), range(size)))
-    yield planes, found
-    for group in found:
-        group.close()
-    for each in planes:
-        each.close()
 
 
 def transfer(found: Sequence[Group], tensors: Mapping[str, Tensor], sources: int) -> list[Replica]:
@@ -111,7 +95,7 @@ def away(tensor: Tensor) -> bool:
 @pytest.mark.parametrize("sources", [1, 3])
 def test_in_host_memory_every_receiver_gets_the_bytes_of_every_tensor(sources: int) -> None:
     tensors = state()
-    with groups(sources + 2) as (_, found):
+    with connected(sources + 2) as (_, found):
         check(transfer(found, tensors, sources), tensors)
 
 
@@ -121,7 +105,7 @@ def test_a_source_copies_only_its_share_from_the_gpu_through_little_memory(
     sources: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu, tensors = StandIn(monkeypatch, away), state()
-    with groups(sources + 2) as (_, found):
+    with connected(sources + 2) as (_, found):
         check(transfer(found, tensors, sources), tensors)
     size = sum(tensor.nbytes for tensor in tensors.values() if away(tensor))
     giving, taking = [each for each in gpu.made if each.to_host], [each for each in gpu.made if each.to_device]
@@ -136,7 +120,7 @@ def test_a_source_copies_only_its_share_from_the_gpu_through_little_memory(
 def test_whoever_begins_to_send_waits_for_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, tensors = StandIn(monkeypatch, away), state()
     gpu.may_end.clear()
-    with groups(2) as (_, (first, second)), ThreadPoolExecutor(1) as pool:
+    with connected(2) as (_, (first, second)), ThreadPoolExecutor(1) as pool:
         finish = first.send_state(State({}, tensors), {}, [0], [1])
         replica = Replica(tensors)
         taking: Any = second.receive_state
@@ -173,7 +157,7 @@ def test_a_transfer_whose_connections_are_shut_ends_and_holds_nothing(
             with pytest.raises(PeerLost):
                 finish()
 
-    with groups(2) as (planes, (first, second)):
+    with connected(2) as (planes, (first, second)):
         lose(planes, first, second)
         last = weakref.ref(tensors.pop("large"))
         until(lambda: gc.collect() is not None and last() is None, what="nobody holds the state any more")
@@ -183,7 +167,7 @@ def test_a_transfer_whose_connections_are_shut_ends_and_holds_nothing(
 @pytest.mark.parametrize("sources", [1, 2])
 def test_a_state_moves_from_gpu_to_gpu_and_keeps_its_bits(sources: int) -> None:
     tensors = state("cuda", scale=3000)
-    with groups(sources + 1) as (_, found):
+    with connected(sources + 1) as (_, found):
         for _ in range(2):  # the second time the pinned memory is there already
             check(transfer(found, tensors, sources), tensors)
 
@@ -193,7 +177,7 @@ def test_kernels_that_are_queued_hold_up_no_transfer_and_no_sender() -> None:
     """The state is what it was before them; they write other memory."""
     tensors = state("cuda", scale=300)
     expected = {name: tensor.clone() for name, tensor in tensors.items()}
-    with groups(2) as (_, (first, second)), ThreadPoolExecutor(1) as pool:
+    with connected(2) as (_, (first, second)), ThreadPoolExecutor(1) as pool:
         replica = Replica({name: tensor.cpu() for name, tensor in tensors.items()})
         transfer([first, second], tensors, 1)  # what is only made once, is made now
         torch.cuda.synchronize()
