@@ -23,12 +23,12 @@ OVER = "UPDATE jobs SET finished_at = created_at WHERE state = 'FINISHED' AND fi
 DELETED = (
     "UPDATE jobs SET deleted_at = finished_at, folder_gone_at = finished_at WHERE state = 'FINISHED' AND id % 3 = 0"
 )
-LARGE = ("jobs", "job_events", "metric_points", "allocations", "slot_usage")
+LARGE = ("jobs", "job_events", "metric_points", "validations", "allocations", "slot_usage")
 LOOKS: dict[str, Callable[[Connection, float], Any]] = {
     "jobs to delete": lambda tx, now: retention.over(tx, now - 9 * DAY_SECONDS, 200),
     "results to remove": lambda tx, now: retention.with_results(tx, now - 9 * DAY_SECONDS, 200),
     "curves to thin out": lambda tx, now: retention.with_all_metrics(tx, now - 9 * DAY_SECONDS, 200),
-    "points of a curve": lambda tx, now: retention.points_in_short(tx, 5),
+    "points of a curve": lambda tx, now: [retention.points_in_short(tx, table, 5) for table in retention.POINTS],
     "folders to remove": lambda tx, now: retention.with_folder_to_go(tx, 0, 200),
     "jobs to purge": lambda tx, now: retention.to_purge(tx, now - DAY_SECONDS, now, 200),
     "the first slot that was held": lambda tx, now: allocations.earliest(tx),
