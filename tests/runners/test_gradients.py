@@ -14,6 +14,7 @@ from edt_runner.comm.tree_reduction import Sink
 from edt_runner.errors import PeerLost
 from edt_runner.frameworks.pytorch.adapter import TorchAdapter
 from edt_runner.schedule import StepKind
+from edt_runner.step_times import Phase, clock
 
 WIDTH, CLASSES = 1500, 7
 """A layer of 1500 x 1500 float32 is larger than the model that is reduced in one piece."""
@@ -149,3 +150,13 @@ def test_a_gradient_that_an_optimizer_keeps_stays_what_it_was() -> None:
     adapter.apply(reduced)
     reduced.fill_(2.0)  # the next step's
     assert torch.equal(adapter.optimizers.members[0].state[model.weight]["last"], torch.ones(CLASSES, 3))
+
+
+def test_a_sink_that_fails_leaves_the_clock_in_the_phase_that_it_was_in() -> None:
+    def fail(start: int, end: int) -> None:
+        raise PeerLost("an engine is gone")
+
+    with clock.within(Phase.BACKWARD):
+        with pytest.raises(PeerLost):
+            Sink(torch.zeros(2), adds=True, ready=fail).put(0, torch.ones(2))
+        assert clock.enter(Phase.BACKWARD) is Phase.BACKWARD

@@ -78,20 +78,20 @@ class Sink:
             factor: is multiplied first, in the vector's own type. The product is rounded before it is added, unless the
                 sink ``fuses``.
         """
-        before, end = clock.enter(Phase.COPIES), start + values.numel()
-        place = self.target[start:end]
-        if values.is_sparse:
-            values = values.to_dense()
-        if values.dtype is not place.dtype or values.device != place.device:
-            values = values.to(place.device, place.dtype)
-        if self.adds:
-            self._add(start, place, values, factor)
-        elif factor == 1.0:
-            place.view(values.shape).copy_(values)
-        else:
-            torch.mul(values, factor, out=place.view(values.shape))
-        self._done(start, end)
-        clock.enter(before)
+        with clock.within(Phase.COPIES):
+            end = start + values.numel()
+            place = self.target[start:end]
+            if values.is_sparse:
+                values = values.to_dense()
+            if values.dtype is not place.dtype or values.device != place.device:
+                values = values.to(place.device, place.dtype)
+            if self.adds:
+                self._add(start, place, values, factor)
+            elif factor == 1.0:
+                place.view(values.shape).copy_(values)
+            else:
+                torch.mul(values, factor, out=place.view(values.shape))
+            self._done(start, end)
 
     def put_all(self, places: list[torch.Tensor], values: list[torch.Tensor], factor: float) -> None:
         """Take many small tensors at once. ``put_range`` must follow. Their products may be in memory together.
@@ -350,8 +350,8 @@ class PartialSums:
         assert self.total is not None
         place = self.whole
         for number, index in enumerate(micro_batches):
-            told = _told(ready, TOTAL, place) if number == len(micro_batches) - 1 else None
-            self._fill(fill, index, place, adds=number > 0, ready=told)
+            when_final = _ready_for(ready, TOTAL, place) if number == len(micro_batches) - 1 else None
+            self._fill(fill, index, place, adds=number > 0, ready=when_final)
         if not micro_batches:
             place.zero_()
             if ready is not None:
@@ -388,16 +388,16 @@ class PartialSums:
         kept = self.kept.pop(unit, None)
         target = buffers[0] if buffers else kept if kept is not None else self.memory.take()
         into = buffers[-1] if buffers else target
-        told = _told(ready, root, into) if whole else None
+        when_final = _ready_for(ready, root, into) if whole else None
         for left in lefts:  # if ``fill`` raises, these are no longer what they were
             del self.held[left]
         if kept is None:
-            self._fill(fill, unit[0], target, adds=bool(lefts), folds=folds, ready=told)
+            self._fill(fill, unit[0], target, adds=bool(lefts), folds=folds, ready=when_final)
         elif lefts:
-            Sink(target, adds=True, folds=folds, ready=told).put(0, kept)
+            Sink(target, adds=True, folds=folds, ready=when_final).put(0, kept)
             self.memory.give_back(kept)
-        elif told is not None:
-            told(0, self.length)
+        elif when_final is not None:
+            when_final(0, self.length)
         self.memory.give_back(*buffers[:-1])
         self.held[lefts[-1][0] if lefts else unit[0], unit[1]] = into
 
@@ -425,7 +425,8 @@ class PartialSums:
             raise RuntimeError(f"micro-batch {index}: {sink.missing} of {len(target)} numbers were not put")
 
 
-def _told(ready: Ready, span: Span, total: torch.Tensor) -> Callable[[int, int], None] | None:
+def _ready_for(ready: Ready, span: Span, total: torch.Tensor) -> Callable[[int, int], None] | None:
+    """``ready`` for the numbers of one sum, as a sink calls it: with (start, end)."""
     return None if ready is None else lambda start, end: ready(span, total, start, end)
 
 
