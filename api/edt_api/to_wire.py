@@ -230,7 +230,7 @@ def _slot(view: SlotView, viewer: UserView) -> cluster.Slot:
         | vars(use)
         | {
             "problem": view.problem,
-            "memory_total_bytes": use.memory_total_bytes or view.memory_bytes,
+            "memory_total_bytes": use.memory_total_bytes or view.memory_total_bytes,
             "foreign_processes": [vars(each) for each in use.foreign_processes],
             "busy": view.exec_id is not None,
             "owner": view.owner if seen else None,

@@ -51,7 +51,7 @@ class Gpu:
     """What CUDA_VISIBLE_DEVICES takes."""
     model: str
     """The GPU's name, such as ``NVIDIA H200``."""
-    memory_bytes: int | None = None
+    memory_total_bytes: int | None = None
     """All of its memory; None: unknown."""
     compute_capability: str | None = None
     """Such as ``9.0``; None: unknown."""
@@ -270,10 +270,10 @@ class Watch:
 
 def _condition(device: Any) -> Condition:
     """How a GPU or a MIG device is now. Raises NVMLError if it does not answer."""
-    is_part = _asked(lambda: pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device))
-    board = is_part if is_part is not None else device
+    whole = _asked(lambda: pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device))  # None: it is no MIG device
+    board = whole if whole is not None else device
     memory = _asked(lambda: pynvml.nvmlDeviceGetMemoryInfo(device))  # none where it shares the processor's memory
-    rates = _asked(lambda: pynvml.nvmlDeviceGetUtilizationRates(device)) if is_part is None else None
+    rates = _asked(lambda: pynvml.nvmlDeviceGetUtilizationRates(device)) if whole is None else None
     milliwatts = _asked(lambda: pynvml.nvmlDeviceGetPowerUsage(board))
     degrees = _asked(lambda: pynvml.nvmlDeviceGetTemperature(board, pynvml.NVML_TEMPERATURE_GPU))
     errors = _asked(

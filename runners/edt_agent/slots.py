@@ -24,7 +24,7 @@ class Slot:
     """The slot's name for people."""
     model: str | None = None
     """Name of the GPU; None for a CPU stand-in, here and below."""
-    memory_bytes: int | None = None
+    memory_total_bytes: int | None = None
     """All memory of the GPU or MIG device; None: unknown."""
     compute_capability: str | None = None
     """Such as ``9.0``; None: unknown."""
@@ -57,6 +57,6 @@ def _gpu_slots(words: str | None) -> tuple[Slot, ...]:
     if found and not shown:
         log.warning("CUDA_VISIBLE_DEVICES=%s shows none of this machine's %d GPUs", words, len(found))
     return tuple(
-        Slot(gpu.index, gpu.uuid, gpu.label, gpu.model, gpu.memory_bytes, gpu.compute_capability, gpu.mig_profile)
+        Slot(gpu.index, gpu.uuid, gpu.label, gpu.model, gpu.memory_total_bytes, gpu.compute_capability, gpu.mig_profile)
         for gpu in shown
     )

@@ -344,7 +344,7 @@ class SlotView:
     """Whether the job that holds the slot is a gang."""
     model: str | None = None
     """Of this and the next three see ``model.nodes.SlotSpec``."""
-    memory_bytes: int | None = None
+    memory_total_bytes: int | None = None
     compute_capability: str | None = None
     mig_profile: str | None = None
     problem: str | None = None

@@ -122,7 +122,7 @@ class TestHowTheyAre:
     def test_what_a_gpu_does_not_tell_is_unknown(self, machine: Machine) -> None:
         machine.board(0, ecc=None, milliwatts=None, degrees=None, busy=None, memory=None, processes=None)
         assert gpus.Watch(("GPU-aaaa",)).conditions() == {"GPU-aaaa": gpus.Condition()}
-        assert gpus.find()[0].memory_bytes is None
+        assert gpus.find()[0].memory_total_bytes is None
 
     def test_a_mig_device_has_memory_and_processes_of_its_own_and_the_rest_of_its_gpu(self, machine: Machine) -> None:
         machine.data["boards"][1]["mig"][1]["processes"] = {"17": "/usr/bin/game"}

@@ -210,7 +210,7 @@ class TestGpus:
         assert list(offered) == ["1:0", "1:1", "0"]
         assert offered["0"] == {
             **{"slot": "0", "device": "GPU-aaaa", "label": "NVIDIA H200", "model": "NVIDIA H200"},
-            **{"memory_bytes": 140 << 30, "compute_capability": "9.0"},
+            **{"memory_total_bytes": 140 << 30, "compute_capability": "9.0"},
         }
         assert (offered["1:1"]["device"], offered["1:1"]["mig_profile"]) == ("MIG-b111", "3g.71gb")
         assert sample["0"] == {

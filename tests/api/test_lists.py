@@ -333,9 +333,9 @@ class TestUsage:
     def test_a_gpu_is_told_with_its_model_and_memory_what_is_wrong_with_it_and_who_else_is_there(
         self, fresh_api: ServedApi
     ) -> None:
-        facts = {"model": "NVIDIA H200", "memory_bytes": 150 << 30, "compute_capability": "9.0"}
+        facts = {"model": "NVIDIA H200", "memory_total_bytes": 150 << 30, "compute_capability": "9.0"}
         whole = {"slot": "0", "device": "GPU-a", "label": "NVIDIA H200", **facts}
-        part = {**whole, "slot": "1:0", "device": "MIG-b", "mig_profile": "1g.18gb", "memory_bytes": 16 << 30}
+        part = {**whole, "slot": "1:0", "device": "MIG-b", "mig_profile": "1g.18gb", "memory_total_bytes": 16 << 30}
         token = fresh_api.register("node-a", offers=[whole, part])
         foreign = [{"pid": 7, "name": "game"}]
         sample = {"slot": "0", "utilisation": 0.5, "ecc_errors": 2, "foreign_processes": foreign}

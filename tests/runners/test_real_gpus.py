@@ -41,7 +41,7 @@ def test_the_real_gpus_of_this_machine_answer() -> None:
     for gpu in found:
         assert gpu.uuid.startswith(("GPU-", "MIG-"))
         assert "NVIDIA" in gpu.model.upper()
-        assert gpu.memory_bytes is not None and gpu.memory_bytes > 1 << 30
+        assert gpu.memory_total_bytes is not None and gpu.memory_total_bytes > 1 << 30
         assert gpu.compute_capability is not None and float(gpu.compute_capability) >= 3
         assert (gpu.mig_profile is not None) == (":" in gpu.index)
     watch = gpus.Watch(tuple(gpu.uuid for gpu in found))

@@ -46,11 +46,11 @@ def test_a_job_that_asks_for_cpus_gets_no_gpu(stage: Stage) -> None:
 def test_what_a_node_says_of_its_gpus_is_shown_and_follows_its_newest_registration(stage: Stage) -> None:
     stage.node("n1", offers=(GPU, MIG))
     whole, part = fleet.node(stage.platform, "n1").slots
-    assert (whole.model, whole.memory_bytes, whole.compute_capability) == ("NVIDIA H200", 150 << 30, "9.0")
-    assert (part.device, part.mig_profile, part.memory_bytes) == ("MIG-bbbb", "1g.18gb", 16 << 30)
+    assert (whole.model, whole.memory_total_bytes, whole.compute_capability) == ("NVIDIA H200", 150 << 30, "9.0")
+    assert (part.device, part.mig_profile, part.memory_total_bytes) == ("MIG-bbbb", "1g.18gb", 16 << 30)
     stage.node("n1", slots=1)
     (slot,) = fleet.node(stage.platform, "n1").slots
-    assert (slot.device, slot.model, slot.memory_bytes, slot.compute_capability) == ("cpu", None, None, None)
+    assert (slot.device, slot.model, slot.memory_total_bytes, slot.compute_capability) == ("cpu", None, None, None)
 
 
 def test_a_node_offers_one_kind(stage: Stage) -> None:

@@ -396,7 +396,7 @@ class SlotOffer(AgentInput):
     device: Annotated[str, Field(min_length=1, max_length=256)] = "cpu"
     label: Annotated[str, Field(max_length=256)] = ""
     model: Annotated[str, Field(max_length=256)] | None = None
-    memory_bytes: Annotated[int, Field(ge=0, lt=1 << 62)] | None = None
+    memory_total_bytes: Annotated[int, Field(ge=0, lt=1 << 62)] | None = None
     compute_capability: Annotated[str, Field(max_length=16)] | None = None
     mig_profile: Annotated[str, Field(max_length=64)] | None = None
 

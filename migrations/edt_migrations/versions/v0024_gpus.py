@@ -21,7 +21,7 @@ NULLABLE_JSON = sa.JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as
 def upgrade() -> None:
     op.add_column("jobs", sa.Column("device", sa.Text()))
     op.add_column("slots", sa.Column("model", sa.Text()))
-    op.add_column("slots", sa.Column("memory_bytes", sa.BigInteger()))
+    op.add_column("slots", sa.Column("memory_total_bytes", sa.BigInteger()))
     op.add_column("slots", sa.Column("compute_capability", sa.Text()))
     op.add_column("slots", sa.Column("mig_profile", sa.Text()))
     op.add_column("slots", sa.Column("problem", sa.Text()))

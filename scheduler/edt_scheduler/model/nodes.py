@@ -35,7 +35,7 @@ class SlotSpec:
     """A text for people, such as ``CPU slot`` or ``NVIDIA H200``."""
     model: str | None = None
     """Name of the GPU; None for a CPU stand-in, here and below."""
-    memory_bytes: int | None = None
+    memory_total_bytes: int | None = None
     """All memory of the GPU or MIG device; None: unknown."""
     compute_capability: str | None = None
     """Such as ``9.0``; None: unknown."""

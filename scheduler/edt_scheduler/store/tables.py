@@ -329,7 +329,7 @@ slots = Table(
     Column("label", Text, nullable=False),
     Column("present", Boolean, nullable=False),  # named by the newest registration
     Column("model", Text),  # of a GPU, as the next three
-    Column("memory_bytes", BigInteger),
+    Column("memory_total_bytes", BigInteger),
     Column("compute_capability", Text),
     Column("mig_profile", Text),
     Column("problem", Text),  # why the GPU does not answer, so that no engine starts there; null: it does
