@@ -1,4 +1,4 @@
-"""A training under the hand of ``prove_gpu``: an attempt without a platform, whose engines come, go and are killed."""
+"""Runs the trainings of ``prove_gpu``: attempts without a platform, whose engines join, leave and are killed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Place:
 
 
 class Attempt:
-    """As a context manager; nothing is left running.
+    """One attempt of a training. Use it as a context manager: at its end no process of it is left.
 
     Args:
         place: where it runs.
@@ -119,7 +119,7 @@ class Attempt:
     ) -> None:
         self.supervisor.kill()
 
-    # ── what is done to it ─────────────────────────────────────────────────────────────────────────────────────
+    # ── commands ──────────────────────────────────────────────────────────────────────────────────────────────
     def hold(self, engines: Iterable[int]) -> float:
         """Have exactly these engines; a new number is a new engine. Returns when that was said."""
         self.engines = list(engines)
@@ -140,10 +140,10 @@ class Attempt:
         return moment
 
     def go(self) -> None:
-        """It need not rest any more."""
+        """Let the training go on without rests between its steps."""
         (self.folder / GO).touch()
 
-    # ── what happens ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── observations ──────────────────────────────────────────────────────────────────────────────────────────
     def told(self, kind: ReportKind) -> list[dict[str, Any]]:
         """The bodies of all its reports of a kind."""
         self.supervisor.poll()

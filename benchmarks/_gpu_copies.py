@@ -27,7 +27,7 @@ class Copies:
     others: int
     number: int
     largest: int
-    """Of a single copy."""
+    """Bytes of the largest single copy."""
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from edt_contract.reports import ReportKind
 
 MICRO_BATCHES, STEPS = 4, 200
 _CORES_EACH = 3
-"""Of a training with its two engines, driver and supervisor."""
+"""Cores for one training with its two engines, driver and supervisor."""
 _CHANGE_SECONDS = 30.0
 _LINE = 60
 _BETWEEN_SECONDS = 0.5
-"""Between two events."""
+"""Seconds of training between two events."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Course:
 
     Attributes:
         collectives: whether its reductions are collective.
-        happens: is called with the attempt, and ends when all has happened; the training then needs no more rests.
+        happens: makes it happen. It is called with the attempt and returns when all has happened.
         restarts: the training is stopped after a checkpoint, and started again.
     """
 
@@ -99,7 +99,7 @@ def _until_checkpoint(attempt: Attempt) -> None:
 
 
 def courses(faster: str) -> list[Course]:
-    """All of them.
+    """All courses.
 
     Args:
         faster: what collective reductions go over; "": that is not possible.

@@ -20,7 +20,7 @@ _STORED = 1 << 12
 
 
 class Images(Dataset[Sample]):
-    """Bytes, as files of pictures have them. The network makes numbers of them, so few bytes travel."""
+    """Pictures as uint8, as image files hold them. The network makes floats of them, so that few bytes are copied."""
 
     def __init__(self, samples: int, side: int) -> None:
         generator = torch.Generator().manual_seed(1)
@@ -36,7 +36,7 @@ class Images(Dataset[Sample]):
 
 
 class Text(Dataset[Sample]):
-    """Of random words; to predict is the next one."""
+    """Sequences of random words. The target of each word is the next one."""
 
     def __init__(self, samples: int, words: int, length: int) -> None:
         self._words = torch.randint(words, (_STORED + length,), generator=torch.Generator().manual_seed(1))
@@ -51,7 +51,7 @@ class Text(Dataset[Sample]):
 
 
 class Numbers(nn.Module):
-    """Bytes of pictures as numbers around 0."""
+    """Scales uint8 pictures to floats between -1 and 1."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.float().div(127.5).sub(1)
@@ -82,7 +82,7 @@ class Residual(nn.Module):
 
 
 class Mean(nn.Module):
-    """Over height and width."""
+    """Mean over height and width."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs.mean((2, 3))
@@ -100,24 +100,24 @@ def resnet(width: int) -> nn.Module:
 
 
 class Block(nn.Module):
-    """Attention to the words before, and a layer for each word."""
+    """A transformer block: causal self-attention, then two linear layers for each word."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
         self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.asked, self.answer = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.projection, self.answer = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.layers = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
         batch, length, width = hidden.shape
-        asked = self.asked(self.before(hidden)).view(batch, length, 3, self.heads, width // self.heads)
-        query, key, value = asked.permute(2, 0, 3, 1, 4)
+        projected = self.projection(self.before(hidden)).view(batch, length, 3, self.heads, width // self.heads)
+        query, key, value = projected.permute(2, 0, 3, 1, 4)
         found = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        told: Tensor = self.dropout(self.answer(found.transpose(1, 2).reshape(batch, length, width)))
-        thought: Tensor = self.dropout(self.layers(self.between(hidden + told)))
-        return hidden + told + thought
+        attended: Tensor = self.dropout(self.answer(found.transpose(1, 2).reshape(batch, length, width)))
+        computed: Tensor = self.dropout(self.layers(self.between(hidden + attended)))
+        return hidden + attended + computed
 
 
 class Gpt(nn.Module):

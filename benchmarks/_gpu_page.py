@@ -12,7 +12,7 @@ _NAME = 58
 
 
 class Page:
-    """Threads may add rows.
+    """Prints rows and keeps them for the JSON file. Any thread may add rows.
 
     Attributes:
         rows, targets, notes: what was printed, for the file.

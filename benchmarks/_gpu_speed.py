@@ -39,7 +39,7 @@ class Sizes:
 
 
 class Ours:
-    """An attempt that computes in turn."""
+    """A training of ours that computes in turn with its peers."""
 
     def __init__(self, place: Place, network: str, workers: int, length: int) -> None:
         name = f"ours-{network}-{workers}"

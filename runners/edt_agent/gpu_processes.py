@@ -50,8 +50,8 @@ def foreign(reported: Mapping[int, str], ours: Ours, proc: Path = Path("/proc"))
         proc: the folder in which the kernel shows processes.
     """
     found = (
-        ForeignProcess(pid, _name(proc / str(pid), told))
-        for pid, told in sorted(reported.items())
+        ForeignProcess(pid, _name(proc / str(pid), nvml_name))
+        for pid, nvml_name in sorted(reported.items())
         if _computes(proc, pid) and not _is_ours(proc, pid, ours)
     )
     return tuple(itertools.islice(found, _MOST_PROCESSES))
@@ -104,9 +104,9 @@ def _parent(folder: Path) -> int:
     return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else 0
 
 
-def _name(folder: Path, told: str) -> str:
+def _name(folder: Path, nvml_name: str) -> str:
     """The process's name for people: that of its program, as NVML tells it, or else as the kernel does."""
-    name = told.rpartition("/")[2] or _read(folder / "comm").decode(errors="replace").strip()
+    name = nvml_name.rpartition("/")[2] or _read(folder / "comm").decode(errors="replace").strip()
     return name[:_MOST_NAME]
 
 
