@@ -1,4 +1,4 @@
-// openapi.json sha256: 5e06003390096f76bfd7b6b8d33e51dc5884ae05d27e4e25f6d2d67f53074670
+// openapi.json sha256: e34b7c23b36fd0f032fa89bdd2c87e9bdabccc265b659fb28952f342752a6f8a
 export interface paths {
     "/api/v1/frameworks": {
         parameters: {
@@ -3128,8 +3128,8 @@ export interface components {
              * @default
              */
             label: string;
-            /** Memory Bytes */
-            memory_bytes?: number | null;
+            /** Memory Total Bytes */
+            memory_total_bytes?: number | null;
             /** Mig Profile */
             mig_profile?: string | null;
             /** Model */
