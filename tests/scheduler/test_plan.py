@@ -249,8 +249,8 @@ class TestNodesAlone:
         reasons = [decided.explain[job].reason for job in sorted(held)]
         assert reasons == [
             "holds 3 slots of its share 3",
-            "holds 4 slots of its share 3",
-            "holds 1 slot of its share 2, no slot that its engines can reach is free",
+            "holds 4 slots of its share 2",
+            "holds 1 slot of its share 3, no slot that its engines can reach is free",
         ]
 
     def test_it_goes_to_the_smallest_first_and_back_to_who_can_use_it(self) -> None:

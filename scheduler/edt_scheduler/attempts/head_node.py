@@ -11,7 +11,7 @@ from collections import Counter
 
 from sqlalchemy import Connection
 
-from edt_scheduler.plan.shares import head_node_of
+from edt_scheduler.plan.placement import head_node_of
 from edt_scheduler.store import allocations, attempts, jobs, nodes, outbox
 
 

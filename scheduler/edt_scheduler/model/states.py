@@ -159,6 +159,10 @@ class ResizeCause(enum.StrEnum):
     JOB_ENDED = "job-finished"  # slots of an ended job became free
     SLOTS_FREE = "slots-free"  # slots became free otherwise: a new node, a job that shrank, a back-off that ended
     ROOM = "room"  # another job gets its share
+    RECLAIM = "reclaim"  # another user or queue is entitled to its slots
+    PRIORITY = "priority"  # a job of a higher priority gets its slots
+    WORTH = "worth"  # its speed was measured, or that of others, and another size is worth more now
+    COMPACT = "compact"  # it moves onto fewer nodes, or makes room for a job that then needs fewer
     STOP = "stop"  # a user asked for it
     PAUSE = "pause"  # a user paused it
     EXTEND = "extend"  # a user gave it another number of epochs, with which its next attempt goes on

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from edt_scheduler.model.nodes import Device
 from edt_scheduler.model.states import Health
+from edt_scheduler.plan.placement import head_node_of
 from edt_scheduler.plan.reasons import leaves
-from edt_scheduler.plan.shares import head_node_of
 from edt_scheduler.plan.state import Blocking, Explanation, Job, Node, Plan, State
 
 
@@ -55,7 +55,7 @@ def part(state: State, device: Device, jobs: Sequence[Job]) -> State:
         elif node.id in used:
             health = Health.CORDONED if node.health is Health.UP else node.health
             nodes.append(replace(node, free=0, health=health))
-    return State(state.now, tuple(nodes), tuple(jobs))
+    return replace(state, nodes=tuple(nodes), jobs=tuple(jobs))
 
 
 def joined(jobs: Sequence[Job], plans: Sequence[Plan]) -> Plan:

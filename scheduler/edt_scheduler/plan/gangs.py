@@ -20,7 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edt_scheduler.model.states import Health
-from edt_scheduler.plan.shares import begin, is_due
+from edt_scheduler.plan.free_slots import FreeSlots, Reach
+from edt_scheduler.plan.placement import begin
+from edt_scheduler.plan.shares import is_due
 from edt_scheduler.plan.state import Job, Node, Phase
 
 Slots = Mapping[str, int]
@@ -54,13 +56,16 @@ class Places:
         return total
 
 
-def places(jobs: Sequence[Job], kept: Mapping[str, Slots], nodes: Mapping[str, Node], now: float) -> Places:
+def places(
+    jobs: Sequence[Job], kept: Mapping[str, Slots], nodes: Mapping[str, Node], reach: Mapping[str, Reach], now: float
+) -> Places:
     """Choose the places of all waiting gangs.
 
     Args:
         jobs: all jobs that are not over, in submit order.
         kept: job to the slots that it keeps of those it holds.
         nodes: node id to node.
+        reach: job to the nodes that it can use.
         now: the time of the state, in seconds since the epoch.
     """
     up = {node.id: node for node in nodes.values() if node.health is Health.UP}
@@ -69,7 +74,7 @@ def places(jobs: Sequence[Job], kept: Mapping[str, Slots], nodes: Mapping[str, N
         queue.pop()
     if not queue:
         return Places({name: node.free for name, node in up.items()})
-    return _Search(jobs, kept, up).places(queue)
+    return _Search(jobs, kept, up, reach).places(queue)
 
 
 def make_room(
@@ -127,12 +132,14 @@ def whole_cluster(nodes: Mapping[str, Node], unit: int, *, in_containers: bool) 
 class _Search:
     """What is left for waiting jobs, while they are looked at one by one."""
 
-    def __init__(self, jobs: Sequence[Job], kept: Mapping[str, Slots], up: Mapping[str, Node]) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], kept: Mapping[str, Slots], up: Mapping[str, Node], reach: Mapping[str, Reach]
+    ) -> None:
         self._up = up
+        self._reach = reach
         self._smallest = sorted(up, key=lambda name: (up[name].slots, name))
         self._largest = sorted((name for name in up if not up[name].alone), key=lambda name: (-up[name].slots, name))
-        self._free = {name: node.free for name, node in up.items()}
-        self._free_total = sum(self._free.values())
+        self._free = FreeSlots(up.values(), {name: node.free for name, node in up.items()})
         self._room = {name: node.slots for name, node in up.items()}
         """Node to the slots that running jobs can leave, or have left."""
         for job in jobs:
@@ -170,7 +177,7 @@ class _Search:
                 awaited[job.id] = found
             for name, number in found.items():
                 self._take(name, number)
-        return Places(self._free, starts, awaited, first, room)
+        return Places(dict(self._free.items()), starts, awaited, first, room)
 
     def _spare(self) -> int:
         return self._total - self._owed
@@ -182,13 +189,14 @@ class _Search:
         """The node on which an elastic job starts now; None: it gets no slot now."""
         if self._spare() < 1 or (job.image is not None and self._spare_in_containers() < 1):
             return None
-        begun = begin(job, 1, self._free, self._up) if self._free_total else {}
+        begun = begin(job, 1, (1,), self._free, self._reach[job.id]) if self._free.total else {}
         if not begun:
             self._most.clear()
             self._owed += 1
             self._owed_in_containers += job.image is not None
             return None
         (node,) = begun
+        self._free.add(node, 1)
         self._take(node, 1)
         return node
 
@@ -197,7 +205,7 @@ class _Search:
 
         They are on the fullest node that has enough, or else on the emptiest nodes.
         """
-        if min(self._free_total, self._spare()) < job.max or self._no_place(job) is not None:
+        if min(self._free.total, self._spare()) < job.max or self._no_place(job) is not None:
             return {}
         now = {name: min(free, self._room[name]) for name, free in self._free.items() if free}
         one_by_one = sorted(now, key=lambda name: (now[name], name))
@@ -242,8 +250,9 @@ class _Search:
         """
         in_containers = self._spare_in_containers()
         most = 0
+        reach = self._reach[job.id]
         for name in one_by_one:
-            if name not in job.avoid:
+            if reach.may_begin_on(self._up[name]):
                 there = min(room[name], in_containers) if self._up[name].containers else room[name]
                 most = max(most, there // job.unit * job.unit)
                 if most >= job.max:
@@ -251,7 +260,7 @@ class _Search:
         found: dict[str, int] = {}
         left = job.max
         for name in together:
-            if name in job.avoid:
+            if not reach.may_begin_on(self._up[name]):
                 continue
             there = min(left, room[name], in_containers if self._up[name].containers else left)
             number = max(0, there) // job.unit * job.unit
@@ -267,8 +276,7 @@ class _Search:
         """Give slots of a node to a job, or keep them for it."""
         self._most.clear()
         gone = min(number, self._free[node])
-        self._free[node] -= gone
-        self._free_total -= gone
+        self._free.add(node, -gone)
         self._room[node] -= number
         self._total -= number
         self._room_in_containers -= number if self._up[node].containers else 0

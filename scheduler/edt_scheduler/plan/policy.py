@@ -16,15 +16,18 @@ GPUs and CPU stand-ins are planned one after the other, each with the jobs that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from edt_scheduler.model.nodes import Device
 from edt_scheduler.model.states import Health
 from edt_scheduler.plan import devices
+from edt_scheduler.plan.free_slots import FreeSlots, Reach
 from edt_scheduler.plan.gangs import Places, make_room, places
+from edt_scheduler.plan.placement import begin, give_back, head_node_of, reach_of, take
 from edt_scheduler.plan.reasons import all_shared, change, explain, leaves
-from edt_scheduler.plan.shares import begin, give_back, head_node_of, is_due, room_for, shares, sizes_of, take
+from edt_scheduler.plan.shares import is_due, shares, sizes_of
 from edt_scheduler.plan.state import Job, Node, Phase, Plan, State
 
 
@@ -69,47 +72,52 @@ def plan(state: State) -> Plan:
 def _plan(state: State) -> Plan:
     """Decide for nodes of one kind, and the jobs that use them."""
     nodes = {node.id: node for node in state.nodes}
+    up = [node for node in state.nodes if node.health is Health.UP]
     asked = sorted(state.jobs, key=lambda job: (job.submit, job.id))
     kept = {job.id: _stay(job, nodes) for job in asked}
-    jobs = [_fitted(_rehomed(_capped(job, state.now), kept[job.id]), nodes) for job in asked]
-    found = places(jobs, kept, nodes, state.now)
+    jobs = [_rehomed(_capped(job, state.now), kept[job.id]) for job in asked]
+    reach = {job.id: reach_of(job, nodes) for job in jobs}
+    found = places(jobs, kept, nodes, reach, state.now)
     gangs = {job.id: kept[job.id] or found.of(job) for job in jobs if job.gang}
-    targets = shares([_settled(job, kept[job.id]) for job in jobs], gangs, nodes, state.now)
+    shared = shares([_settled(job, kept[job.id]) for job in jobs], gangs, nodes, state)
+    targets = shared.of
     lacking = sum(_lacking(job, targets[job.id], state.now) for job in jobs if job.id not in found.first)
+    preempted = {job.id for job in jobs if not job.gang and kept[job.id] and not targets[job.id]}
+    kept |= {name: {} for name in preempted}
     held = {name: sum(slots.values()) for name, slots in kept.items()}
-    kept = make_room(jobs, kept, targets, found, nodes)
-    given = found.taken()
-    for job in reversed(jobs):
-        kept[job.id] = _cleared(job, kept, lacking, given, nodes)
+    kept = _clear(jobs, make_room(jobs, kept, targets, found, nodes), lacking, found.taken(), nodes)
     cleared = {name for name, slots in kept.items() if sum(slots.values()) < held[name]}
-    free = dict(found.free)
+    wanted = _wanted(jobs, kept | {name: {node: 1} for name, node in found.first.items()}, targets, reach)
     alloc: dict[str, Mapping[str, int]] = {}
-    wanted = _wanted(jobs, kept | {name: {node: 1} for name, node in found.first.items()}, targets, nodes)
     for job in jobs:
         stays = kept[job.id]
         above = max(0, sum(stays.values()) - targets[job.id]) if job.phase is Phase.RUNNING else 0
         alloc[job.id] = _shrunk(job, stays, above, wanted, nodes) if above and stays else stays
+    free = FreeSlots(up, found.free)
     for job in sorted(jobs, key=lambda job: (job.image is None, sum(alloc[job.id].values()), job.submit, job.id)):
         if job.gang:
             alloc[job.id] = found.starts.get(job.id, alloc[job.id])
             continue
         before = {found.first[job.id]: 1} if job.id in found.first else alloc[job.id]
-        grown = _grow(job, before, targets[job.id], free, nodes, state.now)
+        grown = _grow(job, before, targets[job.id], free, reach[job.id], nodes, state.now)
         if job.id in cleared:
-            grown = _sized(job, grown, nodes)
-        for node, number in grown.items():
-            if node in free:
-                free[node] -= max(0, number - before.get(node, 0))
+            fitting = _sized(job, grown, nodes)
+            for node, number in grown.items():  # what it does not take after all
+                free.add(node, number - max(fitting.get(node, 0), before.get(node, 0)))
+            grown = fitting
         alloc[job.id] = grown
-    then = [_fitted(_next(job, alloc[job.id]), nodes) for job in jobs]
-    wanted = _wanted(then, alloc, targets, nodes)
-    _give_rest(then, alloc, {name: slots for name, slots in free.items() if name not in wanted}, free, nodes, state.now)
+    then = [_next(job, alloc[job.id]) for job in jobs]
+    reach_then = {job.id: reach_of(job, nodes) for job in then}
+    wanted = _wanted(then, alloc, targets, reach_then)
+    rest = FreeSlots((node for node in up if not wanted(node)), dict(free.items()))
+    _give_rest(then, alloc, rest, shared.useful, reach_then, nodes, state.now)
     short = tuple(job.id for job in jobs if targets[job.id] > job.held)
     head_nodes = {job.id: _head_node(job, alloc[job.id], found) for job in jobs if alloc[job.id]}
     actions = tuple(
         action for job in asked if (action := change(job, alloc[job.id], head_nodes.get(job.id), short, nodes))
     )
-    return Plan(alloc, actions, head_nodes, explain(then, alloc, targets, found, _left(state, alloc), nodes, state.now))
+    left = FreeSlots(up, _left(state, alloc))
+    return Plan(alloc, actions, head_nodes, explain(then, alloc, targets, found, left, reach_then, nodes, state.now))
 
 
 def _left(state: State, alloc: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
@@ -150,45 +158,35 @@ def _capped(job: Job, now: float) -> Job:
     return replace(job, max=min(job.max, job.cap))
 
 
-def _fitted(job: Job, nodes: Mapping[str, Node]) -> Job:
-    """The job with every node that it cannot use added to the nodes it avoids."""
-    there = {name for name in (*job.alloc, *job.leaving) if job.alloc.get(name) or job.leaving.get(name)}
-    alone = any(nodes[name].alone for name in there)
-    unfit = {
-        node.id
-        for node in nodes.values()
-        if (job.image is not None and not node.containers)
-        or (node.fixed and node.id in there)
-        or (there and node.id not in there and (alone or node.alone))
-    }
-    return replace(job, avoid=job.avoid | unfit) if unfit else job
-
-
-def _cleared(
-    job: Job,
-    kept: Mapping[str, Mapping[str, int]],
+def _clear(
+    jobs: Sequence[Job],
+    kept: dict[str, dict[str, int]],
     lacking: int,
     given: Mapping[str, int],
     nodes: Mapping[str, Node],
-) -> dict[str, int]:
-    """What a job without an image keeps when it holds slots that jobs with an image need to start now.
+) -> dict[str, dict[str, int]]:
+    """What jobs without an image keep when they hold slots that jobs with an image need to start now.
 
-    The job gives back slots on nodes that start containers and may grow again elsewhere. It keeps one slot on its head
-    node. ``lacking``: how many elastic jobs with an image could start now. ``given``: node to slots that are
-    given or kept already.
+    The newest give back first. They give back slots on nodes that start containers and may grow again elsewhere. A job
+    keeps one slot on its head node. ``lacking``: how many elastic jobs with an image could start now. ``given``: node
+    to slots that are given or kept already.
     """
-    left = dict(kept[job.id])
-    if job.image is not None or job.gang:
-        return left
-    places = [node for node in nodes.values() if node.containers and node.health is Health.UP]
-    coming = sum(node.slots - sum(held.get(node.id, 0) for held in kept.values()) for node in places)
-    coming -= sum(given.get(node.id, 0) for node in places)
-    for node in sorted(places, key=lambda node: (node.id == job.head_node, node.id)):
-        spare = left.get(node.id, 0) - (1 if node.id == job.head_node else 0)
-        taken = max(0, min(spare, lacking - coming))
-        left[node.id] = left.get(node.id, 0) - taken
-        coming += taken
-    return {node: slots for node, slots in left.items() if slots}
+    if not lacking:
+        return kept
+    places = {node.id: node for node in nodes.values() if node.containers and node.health is Health.UP}
+    coming = sum(node.slots - given.get(node.id, 0) for node in places.values())
+    coming -= sum(number for held in kept.values() for name, number in held.items() if name in places)
+    for job in reversed(jobs):
+        if job.image is not None or job.gang:
+            continue
+        left = kept[job.id]
+        for name in sorted((name for name in left if name in places), key=lambda name: (name == job.head_node, name)):
+            spare = left[name] - (1 if name == job.head_node else 0)
+            taken = max(0, min(spare, lacking - coming))
+            left[name] -= taken
+            coming += taken
+        kept[job.id] = {name: number for name, number in left.items() if number}
+    return kept
 
 
 def _sized(job: Job, alloc: Mapping[str, int], nodes: Mapping[str, Node]) -> Mapping[str, int]:
@@ -217,22 +215,18 @@ def _wanted(
     jobs: Iterable[Job],
     held: Mapping[str, Mapping[str, int]],
     targets: Mapping[str, int],
-    nodes: Mapping[str, Node],
-) -> frozenset[str]:
-    """The nodes that at least one elastic job below its share can use. Slots for gangs are chosen one by one before."""
-    short = [job for job in jobs if not job.gang and sum(held[job.id].values()) < targets[job.id]]
-    return frozenset(
-        node.id
-        for node in nodes.values()
-        if node.health is Health.UP and any(node.id not in job.avoid for job in short)
-    )
+    reach: Mapping[str, Reach],
+) -> Callable[[Node], bool]:
+    """Whether at least one elastic job below its share can use a node. Slots for gangs are chosen one by one before."""
+    short = {reach[job.id] for job in jobs if not job.gang and sum(held[job.id].values()) < targets[job.id]}
+    return lambda node: node.health is Health.UP and any(each.may_begin_on(node) for each in short)
 
 
 def _shrunk(
-    job: Job, kept: Mapping[str, int], above: int, wanted: frozenset[str], nodes: Mapping[str, Node]
+    job: Job, kept: Mapping[str, int], above: int, wanted: Callable[[Node], bool], nodes: Mapping[str, Node]
 ) -> Mapping[str, int]:
     """``kept`` without up to ``above`` slots on ``wanted`` nodes, cut down to one of the job's sizes."""
-    there = {node: slots for node, slots in kept.items() if node in wanted}
+    there = {node: slots for node, slots in kept.items() if wanted(nodes[node])}
     left = {**kept, **dict.fromkeys(there, 0), **give_back(job, there, above, nodes)}
     return _sized(job, {node: slots for node, slots in left.items() if slots}, nodes)
 
@@ -240,26 +234,26 @@ def _shrunk(
 def _give_rest(
     jobs: Sequence[Job],
     alloc: dict[str, Mapping[str, int]],
-    rest: dict[str, int],
-    free: dict[str, int],
+    rest: FreeSlots,
+    useful: Mapping[str, tuple[int, ...]],
+    reach: Mapping[str, Reach],
     nodes: Mapping[str, Node],
     now: float,
 ) -> None:
     """Give the free slots in ``rest`` to running jobs, the smallest first. No job below its share can use them."""
-    growing = [job for job in jobs if job.phase is Phase.RUNNING and alloc[job.id] and not job.gang]
-    while growing and any(rest.values()):
-        job = min(growing, key=lambda job: (sum(alloc[job.id].values()), job.submit, job.id))
-        before = alloc[job.id]
-        larger = min((allowed for allowed in sizes_of(job) if allowed > sum(before.values())), default=0)
-        grown = _grow(job, before, larger, rest, nodes, now)
-        if grown == before:
-            growing.remove(job)
-            continue
-        for node, number in grown.items():
-            if taken := number - before.get(node, 0):
-                rest[node] -= taken
-                free[node] -= taken
-        alloc[job.id] = grown
+    growing = [
+        (sum(alloc[job.id].values()), job.submit, job.id, job)
+        for job in jobs
+        if job.phase is Phase.RUNNING and alloc[job.id] and not job.gang
+    ]
+    heapq.heapify(growing)
+    while growing and rest.total:
+        held, submit, name, job = heapq.heappop(growing)
+        larger = min((size for size in useful.get(name, ()) if size > held), default=0)
+        grown = _grow(job, alloc[name], larger, rest, reach[name], nodes, now)
+        if grown != alloc[name]:
+            alloc[name] = grown
+            heapq.heappush(growing, (sum(grown.values()), submit, name, job))
 
 
 def _head_node(job: Job, alloc: Mapping[str, int], found: Places) -> str:
@@ -275,24 +269,29 @@ def _settled(job: Job, kept: Mapping[str, int]) -> Job:
 
 
 def _grow(
-    job: Job, kept: Mapping[str, int], target: int, free: Mapping[str, int], nodes: Mapping[str, Node], now: float
+    job: Job,
+    kept: Mapping[str, int],
+    target: int,
+    free: FreeSlots,
+    reach: Reach,
+    nodes: Mapping[str, Node],
+    now: float,
 ) -> Mapping[str, int]:
-    """``kept`` grown towards ``target``, to the largest of the job's sizes that the free slots allow."""
+    """``kept`` grown towards ``target``, to the largest of the job's sizes that the free slots allow.
+
+    What it grows by is taken out of ``free``.
+    """
     if job.phase is Phase.ENDING or (job.phase is Phase.RUNNING and not kept):
         return kept
     if not is_due(job, now):
         return kept
     held = sum(kept.values())
+    if held >= target:
+        return kept
     if not kept:
-        return begin(job, target, free, nodes)
+        return begin(job, target, sizes_of(job), free, reach)
     if job.phase is Phase.WAITING:
-        free = _beside(kept, free, nodes)
-    reach = min(target, held + room_for(job, free))
-    size = max((size for size in sizes_of(job) if size <= reach), default=0)
-    return take(job, kept, size - held, free) if size > held else kept
-
-
-def _beside(kept: Mapping[str, int], free: Mapping[str, int], nodes: Mapping[str, Node]) -> Mapping[str, int]:
-    """``free`` on the nodes that engines on the nodes of ``kept`` can reach."""
-    alone = any(nodes[name].alone for name in kept)
-    return {name: slots for name, slots in free.items() if name in kept or not (alone or nodes[name].alone)}
+        reach = reach.beside(kept, nodes)
+    reached = min(target, held + free.room(reach))
+    size = max((size for size in sizes_of(job) if size <= reached), default=0)
+    return take(job, kept, size - held, free, reach) if size > held else kept

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from edt_scheduler.model.nodes import Device
 from edt_scheduler.model.states import Health
+from edt_scheduler.plan.free_slots import FreeSlots, Reach
 from edt_scheduler.plan.gangs import Places, whole_cluster
-from edt_scheduler.plan.shares import is_due, room_for
+from edt_scheduler.plan.shares import is_due
 from edt_scheduler.plan.state import Action, Blocking, Explanation, Job, Node, Phase, Verb
 
 _WITH = {None: "", Device.GPU: "with a GPU ", Device.CPU: "with CPU slots "}
@@ -40,6 +42,8 @@ def change(
     emptied = sorted(node for node in held if leaves(nodes[node]))
     if job.paused is not None:
         return Action(job.id, Verb.PAUSE, before, after, job.paused)
+    if not alloc and not emptied:
+        return Action(job.id, Verb.PREEMPT, before, after, _entitled(job, short))
     if not alloc:
         return Action(job.id, Verb.MOVE, before, after, _emptied(emptied, nodes))
     if dict(alloc) == held:
@@ -53,6 +57,11 @@ def change(
     return Action(job.id, Verb.GROW, before, after, f"{_slots(after - before)} came free")
 
 
+def _entitled(job: Job, short: tuple[str, ...]) -> str:
+    takers = ", ".join(other for other in short if other != job.id)
+    return f"its slots belong to {takers or 'others'} by quota or share"
+
+
 def _emptied(names: list[str], nodes: Mapping[str, Node]) -> str:
     return f"node {', '.join(names)} is {nodes[names[0]].health}"
 
@@ -62,7 +71,8 @@ def explain(
     alloc: Mapping[str, Mapping[str, int]],
     targets: Mapping[str, int],
     found: Places,
-    left: Mapping[str, int],
+    left: FreeSlots,
+    reach: Mapping[str, Reach],
     nodes: Mapping[str, Node],
     now: float,
 ) -> dict[str, Explanation]:
@@ -73,17 +83,18 @@ def explain(
         alloc: job to the slots that it holds after the plan.
         targets: job to its share.
         found: the places of the gangs.
-        left: node to the slots that are free after the plan.
+        left: the slots that are free after the plan.
+        reach: job to the nodes that it can use.
         nodes: node id to node.
         now: the time of the state, in seconds since the epoch.
     """
-    rank, free = 0, sum(left.values())
+    rank, free, up = 0, left.total, _Up.of(nodes)
     explained = {}
     for job in jobs:
         target, held = targets[job.id], sum(alloc[job.id].values())
         if held or job.phase is not Phase.WAITING:
             reason = "ends" if job.phase is Phase.ENDING or not held else _holds(job, held, target)
-            if held < target and _confined(job, nodes) and not room_for(job, left):
+            if held < target and not left.room(reach[job.id]) and _confined(reach[job.id], nodes):
                 reason += ", no slot that its engines can reach is free"
             if job.cap is not None and held:
                 reason += f", kept at {_slots(job.max)} for now: its joining engines could not get the weights"
@@ -95,7 +106,7 @@ def explain(
             explained[job.id] = Explanation(target, 0, need, free, Blocking.PAUSED, reason)
             continue
         rank += 1
-        blocking, reason = _obstacle(job, target, found, left, nodes, now)
+        blocking, reason = _obstacle(job, target, found, left, up, now)
         explained[job.id] = Explanation(target, rank, job.max if job.gang else 1, free, blocking, reason)
     return explained
 
@@ -108,17 +119,34 @@ def _holds(job: Job, held: int, target: int) -> str:
     return f"holds its {_slots(held)}"
 
 
-def _confined(job: Job, nodes: Mapping[str, Node]) -> bool:
+def _confined(reach: Reach, nodes: Mapping[str, Node]) -> bool:
     """Whether the job's engines cannot reach some node that takes work."""
-    return any(node.health is Health.UP and node.id in job.avoid for node in nodes.values())
+    return any(node.health is Health.UP and not reach.may_begin_on(node) for node in nodes.values())
 
 
-def _obstacle(
-    job: Job, target: int, found: Places, left: Mapping[str, int], nodes: Mapping[str, Node], now: float
-) -> tuple[Blocking, str]:
-    open_nodes = [node for node in nodes.values() if node.health is Health.UP]
-    up = sum(node.slots for node in open_nodes)
-    in_containers = sum(node.slots for node in open_nodes if node.containers)
+@dataclass(frozen=True)
+class _Up:
+    """The slots of nodes that are up."""
+
+    slots: int
+    in_containers: int
+    nodes: Mapping[str, Node]
+    known: dict[tuple[int, bool], tuple[int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, nodes: Mapping[str, Node]) -> _Up:
+        up = [node for node in nodes.values() if node.health is Health.UP]
+        return cls(sum(node.slots for node in up), sum(node.slots for node in up if node.containers), nodes)
+
+    def whole(self, unit: int, *, in_containers: bool) -> tuple[int, int]:
+        """All slots, and how many of them one gang could have if nothing else ran."""
+        if (unit, in_containers) not in self.known:
+            self.known[unit, in_containers] = whole_cluster(self.nodes, unit, in_containers=in_containers)
+        return self.known[unit, in_containers]
+
+
+def _obstacle(job: Job, target: int, found: Places, left: FreeSlots, cluster: _Up, now: float) -> tuple[Blocking, str]:
+    up, in_containers = cluster.slots, cluster.in_containers
     if job.locked is not None:
         return Blocking.KEY, f"its environment cannot be opened: {job.locked}"
     if not is_due(job, now):
@@ -128,7 +156,7 @@ def _obstacle(
     if job.image is not None and not in_containers:
         return Blocking.NODES, f"its image {job.image} needs a node that starts containers, and none is up"
     if job.gang:
-        return _obstacle_of_gang(job, found, left, nodes)
+        return _obstacle_of_gang(job, found, left, cluster)
     if target:
         return Blocking.VACATING, "its slot is still being vacated"
     if job.image is not None and in_containers < up:
@@ -147,16 +175,14 @@ def all_shared(number: int, device: Device | None = None, which: str = "") -> st
     return f"all {_slots(number, device)}{which} are shared by jobs that run or came before it"
 
 
-def _obstacle_of_gang(
-    job: Job, found: Places, left: Mapping[str, int], nodes: Mapping[str, Node]
-) -> tuple[Blocking, str]:
+def _obstacle_of_gang(job: Job, found: Places, left: FreeSlots, cluster: _Up) -> tuple[Blocking, str]:
     """What keeps a gang from starting, for which nodes are up."""
     need, kept = _need(job), found.awaited.get(job.id)
     if kept:
         free = sum(min(number, left[name]) for name, number in kept.items())
         vacated = f"{_are(job.max - free)} being vacated"
         return Blocking.VACATING, f"{need}, {_are(free)} free and {vacated}" if free else f"{need}, {vacated}"
-    total, most = whole_cluster(nodes, job.unit, in_containers=job.image is not None)
+    total, most = cluster.whole(job.unit, in_containers=job.image is not None)
     if total < job.max:
         where = "the nodes that start containers have" if job.image is not None else "the cluster has"
         return Blocking.CAPACITY, f"{need}, {where} {total}"

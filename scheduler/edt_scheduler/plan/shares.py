@@ -16,11 +16,20 @@ its head node first.
 
 from __future__ import annotations
 
-import heapq
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 from edt_scheduler.model.states import Health
-from edt_scheduler.plan.state import Job, Node, Phase
+from edt_scheduler.plan.curves import SERIAL, Curve, Point
+from edt_scheduler.plan.filling import Bidder, fill
+from edt_scheduler.plan.queues import Demand, above, entitlements
+from edt_scheduler.plan.state import Job, Node, Phase, State
+from edt_scheduler.plan.worth import Weights, Work, offers
+
+_ALL, _CONTAINERS = "\0all", "\0containers"
 
 
 def sizes(engines: int | None, most: int) -> tuple[int, ...]:
@@ -49,29 +58,47 @@ def sizes_of(job: Job) -> tuple[int, ...]:
 
     The size at which a job is capped is always one of them. So the cap takes no slot from the job.
     """
+    if job.allowed:
+        return tuple(size for size in job.allowed if size <= job.max) or job.allowed[:1]
     allowed = sizes(job.engines, job.max)
     if job.cap is None or job.engines is None:
         return allowed
     return tuple(sorted({*allowed, min(job.cap, job.max, job.engines)}))
 
 
+@dataclass(frozen=True)
+class Shares:
+    """How slots are shared."""
+
+    of: Mapping[str, int]
+    """Job to the number of slots that it should hold; 0: none."""
+    useful: Mapping[str, tuple[int, ...]]
+    """Elastic job to the sizes that are worth more to it than all smaller ones, smallest first."""
+    price: float
+    """What the last slot was worth; 0: nobody got a second one."""
+    wanted: Mapping[str, float]
+    """Job to what one slot more would be worth to it, if it could have used more."""
+
+
 def shares(
-    jobs: Sequence[Job], gangs: Mapping[str, Mapping[str, int]], nodes: Mapping[str, Node], now: float
-) -> dict[str, int]:
+    jobs: Sequence[Job], gangs: Mapping[str, Mapping[str, int]], nodes: Mapping[str, Node], state: State
+) -> Shares:
     """The number of slots that each job should hold.
 
     The shares divide all slots of nodes that are up, slots that are being vacated included. A slot that a job holds on
     a cordoned node takes nothing from the others, since no other job can use it. A job with an image can use only slots
     on nodes that start containers. Other jobs can use all slots.
 
+    First each user's jobs share what the user is entitled to, then all jobs what is left.
+
     Args:
         jobs: all jobs that are not over.
         gangs: gang to the slots that it holds or that it gets.
         nodes: node id to node.
-        now: the time of the state, in seconds since the epoch.
+        state: the time, the queues and the parameters.
 
     Returns:
-        Job id to a number of slots; 0 for a job that gets none.
+        The shares, and what else each job could use.
     """
     open_slots = sum(node.slots for node in nodes.values() if node.health is Health.UP)
     for_images = sum(node.slots for node in nodes.values() if node.health is Health.UP and node.containers)
@@ -80,26 +107,112 @@ def shares(
         for_images -= sum(
             number for name, number in slots.items() if nodes[name].health is Health.UP and nodes[name].containers
         )
-    elastic = [job for job in jobs if not job.gang]
-    ladders = {job.id: sizes_of(job) for job in elastic}
     granted = {job.id: sum(gangs.get(job.id, {}).values()) for job in jobs}
-    used = {job.id: 0 for job in jobs}
-    for_all = open_slots
-    heap = [(0, job.phase is Phase.WAITING, job.submit, job.id, 0, job) for job in elastic if _may_hold(job, now)]
-    heapq.heapify(heap)
-    while heap:
-        _, _, submit, key, place, job = heapq.heappop(heap)
-        size = ladders[key][place]
-        takes = _open_use(job, size, nodes)
-        more = takes - used[key]
-        if more > for_all or (job.image is not None and more > for_images):
-            continue
-        for_all -= more
-        for_images -= more if job.image is not None else 0
-        granted[key], used[key] = size, takes
-        if place + 1 < len(ladders[key]):
-            heapq.heappush(heap, (size, False, submit, key, place + 1, job))
-    return granted
+    per_node = max((node.slots for node in nodes.values()), default=1)
+    bidders, sized = [], {}
+    for job in jobs:
+        if not job.gang and _may_hold(job, state.now):
+            bidder, sized[job.id] = _bidder(job, nodes, per_node, state.weights)
+            bidders.append(bidder)
+    pools = {_ALL: open_slots, _CONTAINERS: for_images, **_limits(jobs, gangs, state)}
+    entitled = fill(bidders, pools | _entitled(jobs, gangs, bidders, open_slots, state))
+    left = {pool: number for pool, number in entitled.left.items() if pool in pools}
+    filled = fill(bidders, left, entitled.sizes) if left[_ALL] else entitled
+    sizes = {name: sized[name][cost] for name, cost in filled.sizes.items()}
+    useful = {each.id: tuple(sized[each.id][cost] for cost, _ in each.rungs) for each in bidders}
+    return Shares(granted | sizes, useful, filled.price, filled.wanted)
+
+
+def _entitled(
+    jobs: Sequence[Job],
+    gangs: Mapping[str, Mapping[str, int]],
+    bidders: Sequence[Bidder[str]],
+    open_slots: int,
+    state: State,
+) -> dict[str, int]:
+    """Pool of a user in a queue to what the user's elastic jobs are entitled to."""
+    uses = {each.id: each.rungs[-1][0] for each in bidders if each.rungs}
+    in_gangs = {job.id: sum(gangs[job.id].values()) for job in jobs if job.gang and gangs.get(job.id)}
+    most, held, taken = Counter[tuple[str, str]](), Counter[tuple[str, str]](), Counter[str]()
+    order: dict[tuple[str, str], int] = {}
+    for job in jobs:
+        key = job.queue, job.user
+        most[key] += uses.get(job.id, 0) + in_gangs.get(job.id, 0)
+        held[key] += job.held
+        order.setdefault(key, job.submit)
+        taken[_pool(*key)] += in_gangs.get(job.id, 0)
+    demands = [
+        Demand(queue, user, number, held[queue, user], state.usage.get((queue, user), 0.0), order[queue, user])
+        for (queue, user), number in most.items()
+        if number
+    ]
+    shares = entitlements(state.queues, demands, open_slots + sum(in_gangs.values()))
+    return {_pool(*key): max(0, number - taken[_pool(*key)]) for key, number in shares.items()}
+
+
+def _limits(jobs: Sequence[Job], gangs: Mapping[str, Mapping[str, int]], state: State) -> dict[str, int]:
+    """Queue to what its limit leaves to elastic jobs, for the queues that have one."""
+    found = {}
+    for queue in state.queues:
+        if queue.limit is not None:
+            inside = (job for job in jobs if queue.id in above(job.queue))
+            found[queue.id] = max(0, queue.limit - sum(sum(gangs.get(job.id, {}).values()) for job in inside))
+    return found
+
+
+def _pool(queue: str, user: str) -> str:
+    return f"{queue}\0{user}"
+
+
+def _bidder(job: Job, nodes: Mapping[str, Node], per_node: int, weights: Weights) -> tuple[Bidder[str], dict[int, int]]:
+    """An elastic job as one that shares slots of nodes that are up, and the size that each number of them makes."""
+    speeds, work = speeds_of(job, per_node, weights)
+    worth = offers(speeds, job.held, work, job.pause, weights)
+    own, least = _own_use(job, nodes)
+    sizes = {max(size - own, least): size for size in sorted(speeds)}
+    sizes |= {max(size - own, least): size for size, _ in worth}
+    rungs = tuple({max(size - own, least): utility for size, utility in worth}.items())
+    pools = (_ALL, *((_CONTAINERS,) if job.image is not None else ()), _pool(job.queue, job.user), *above(job.queue))
+    first = (job.phase is Phase.WAITING, job.submit)
+    return Bidder(job.id, rungs, pools, first, (job.submit, job.id), max(job.held - own, 0)), sizes
+
+
+def speeds_of(job: Job, per_node: int, weights: Weights) -> tuple[Mapping[int, float], Work]:
+    """How fast a job trains at each size that it may have now, beside one worker, and what it has to do.
+
+    Until step times were measured, a tenth of a step is taken to be serial.
+    """
+    sizes = sizes_of(job)
+    if job.held and job.held not in sizes:
+        sizes = tuple(sorted({*sizes, job.held}))
+    growth = weights.growth if weights.is_costly(job.pause) else math.inf
+    engines = None if job.allowed else job.engines or 1
+    if growth < math.inf and not job.points:
+        sizes = tuple(size for size in sizes if size <= weights.probe or size in {job.held, sizes[0]})
+    speeds, alone = _speeds(job.points, engines, per_node, sizes, growth, job.held)
+    if alone is None:
+        return speeds, Work(weights.new_seconds, known=job.steps_left is not None)
+    if job.steps_left is None:
+        return speeds, Work(job.attained + weights.new_seconds, known=False)
+    return speeds, Work(job.steps_left * alone)
+
+
+@lru_cache(maxsize=100_000)
+def _speeds(
+    points: tuple[Point, ...], engines: int | None, per_node: int, sizes: tuple[int, ...], growth: float, held: int
+) -> tuple[Mapping[int, float], float | None]:
+    """Size to speed, and the seconds of a step with one worker; None: no step was measured. Kept, since one plan after
+    the other asks for the same.
+    """
+
+    def work(workers: int) -> float:
+        return 1 / workers if engines is None else -(-engines // workers) / engines
+
+    if not points:
+        return {size: 1 / (SERIAL + (1 - SERIAL) * work(size)) for size in sizes}, None
+    curve = Curve.fit(points, per_node, work)
+    tried = [size for size in sizes if size <= curve.largest * growth or size in {held, sizes[0]}]
+    return {size: curve.speed(size) for size in tried}, curve.seconds(1)
 
 
 def _may_hold(job: Job, now: float) -> bool:
@@ -112,113 +225,9 @@ def is_due(job: Job, now: float) -> bool:
     return job.not_before is None or job.not_before <= now
 
 
-def _open_use(job: Job, size: int, nodes: Mapping[str, Node]) -> int:
-    """How many slots of nodes that are up a job of ``size`` uses: all but those that it keeps on cordoned nodes.
-
-    If the head node is up, the result is at least 1, because coordinator and driver run there.
+def _own_use(job: Job, nodes: Mapping[str, Node]) -> tuple[int, int]:
+    """How many slots a job keeps on cordoned nodes, where it takes them from nobody, and how many of nodes that are up
+    it uses at least: 1 if its head node is up, because coordinator and driver run there.
     """
     own = sum(number for node, number in job.alloc.items() if nodes[node].health is Health.CORDONED)
-    at_head_node = 1 if job.head_node is not None and nodes[job.head_node].health is Health.UP else 0
-    return max(size - own, at_head_node)
-
-
-def give_back(job: Job, kept: Mapping[str, int], number: int, nodes: Mapping[str, Node]) -> dict[str, int]:
-    """``kept`` without ``number`` slots.
-
-    Slots on nodes that are up go first, since other jobs can use them. Among these nodes, the one with the fewest
-    engines of the job goes first and the head node goes last. The head node always keeps one slot, so fewer than
-    ``number`` slots may be given back.
-
-    Args:
-        job: the job that gives slots back.
-        kept: node to slots that the job holds.
-        number: how many slots to give back.
-        nodes: node id to node.
-
-    Returns:
-        Node to slots that are left, without nodes that have none.
-    """
-    left = dict(kept)
-    head = job.head_node
-    order = sorted(left, key=lambda node: (nodes[node].health is not Health.UP, node == head, left[node], node))
-    for node in order:
-        spare = left[node] - 1 if node == job.head_node else left[node]
-        taken = min(number, spare)
-        left[node] -= taken
-        number -= taken
-    return {node: slots for node, slots in left.items() if slots}
-
-
-def take(job: Job, kept: Mapping[str, int], number: int, free: Mapping[str, int]) -> dict[str, int]:
-    """``kept`` with ``number`` more slots out of ``free``.
-
-    Nodes that the job already uses come first, and among them the head node. Then comes the node with the fewest free
-    slots that can hold all slots still needed, then the node with the most free slots. A job that starts prefers a node
-    on which it could grow to its full size, so that it need not span two nodes later.
-
-    Args:
-        job: the job that gets the slots.
-        kept: node to slots that the job holds.
-        number: how many slots to add.
-        free: node to free slots; at least ``number`` of them must be on nodes that the job does not avoid.
-
-    Returns:
-        Node to slots.
-    """
-    grown = dict(kept)
-    room = {node: slots for node, slots in free.items() if slots and node not in job.avoid}
-    largest = max(number, min(job.max, job.engines or job.max))
-    while number:
-        hope = number if grown else largest
-        there = sorted((node != job.head_node, -grown[node], node) for node in room if node in grown)
-        fitting = sorted((slots, node) for node, slots in room.items() if slots >= hope)
-        emptiest = sorted((-slots, node) for node, slots in room.items())
-        node = there[0][2] if there else fitting[0][1] if fitting else emptiest[0][1]
-        taken = min(number, room.pop(node))
-        grown[node] = grown.get(node, 0) + taken
-        number -= taken
-    return grown
-
-
-def room_for(job: Job, free: Mapping[str, int]) -> int:
-    """The number of slots that the job could get now."""
-    return sum(slots for node, slots in free.items() if node not in job.avoid)
-
-
-def begin(job: Job, target: int, free: Mapping[str, int], nodes: Mapping[str, Node]) -> Mapping[str, int]:
-    """The slots on which an elastic job starts: the largest of its sizes up to ``target`` that is free.
-
-    The job starts among nodes whose engines reach each other, where most of it fits.
-
-    Args:
-        job: the job, which holds nothing.
-        target: the most slots to take.
-        free: node to free slots.
-        nodes: node id to node.
-
-    Returns:
-        Node to slots; empty if the job cannot start.
-    """
-    most = min(job.max, job.engines or job.max)
-    rooms = [(room_for(job, slots), slots) for slots in _within_reach(free, nodes)]
-    room, there = max(rooms, key=lambda room: (min(target, room[0]), min(most, room[0])))
-    size = max((size for size in sizes_of(job) if size <= min(target, room)), default=0)
-    return take(job, {}, size, there)
-
-
-def _within_reach(free: Mapping[str, int], nodes: Mapping[str, Node]) -> list[Mapping[str, int]]:
-    """``free``, grouped by nodes whose engines reach each other.
-
-    The first group holds all nodes that are not ``alone``. Each node that is ``alone`` follows as its own group, by
-    name.
-    """
-    together = {name: slots for name, slots in free.items() if not nodes[name].alone}
-    return [together, *({name: free[name]} for name in sorted(free) if nodes[name].alone)]
-
-
-def head_node_of(alloc: Mapping[str, int]) -> str:
-    """The node that should host an attempt's coordinator and driver.
-
-    This is the node with most of its engines; if several have the same number, the first by name.
-    """
-    return min(alloc, key=lambda node: (-alloc[node], node))
+    return own, int(job.head_node is not None and nodes[job.head_node].health is Health.UP)

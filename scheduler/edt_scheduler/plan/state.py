@@ -1,6 +1,7 @@
 """The contract of the decision: the state that ``plan`` gets and the plan that it returns. Pure data.
 
-Slots are counted per node. The code that applies the plan chooses the slot of a node and the engine that leaves.
+Shares are decided in numbers of slots of each node. Which slots these are is decided last, by name, if the state names
+them: the database's states do, a simulator's need not.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from edt_scheduler.model.nodes import Device
-from edt_scheduler.model.states import Health
+from edt_scheduler.model.states import Health, ResizeCause
+from edt_scheduler.plan.curves import Point
+from edt_scheduler.plan.queues import Queue
+from edt_scheduler.plan.worth import Weights
 
 
 class Phase(enum.StrEnum):
@@ -37,6 +41,23 @@ class Node:
     """Whether engines on this node cannot reach engines on other nodes. No attempt spans this node and another."""
     device: Device = Device.CPU
     """Kind of its slots. No attempt spans nodes of both kinds."""
+    model: str = ""
+    """Model of its GPUs, in lower case; "": they are all alike, or not GPUs. No attempt spans two models."""
+    free_slots: tuple[str, ...] = ()
+    """The names of its free slots, in the node's order. Empty also where a state names no slots."""
+
+
+@dataclass(frozen=True)
+class Freed:
+    """Who held a slot that has just become free."""
+
+    job: str
+    at: float
+    """When, in seconds since the epoch."""
+    ended: str | None = None
+    """The state of the job if it is over, or "finished training"; None: it goes on."""
+    lost: bool = False
+    """Whether the engine there was lost or failed, so that another one may come in its place."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +101,40 @@ class Job:
     """Whether the job starts whole on ``max`` slots and is never resized. Other jobs are elastic."""
     unit: int = 1
     """Slots of one worker of a gang, which are all on one node: workerDeviceNum. 1 for elastic jobs."""
+    allowed: tuple[int, ...] = ()
+    """The only sizes that the job may have, smallest first; empty: those at which a step takes fewer rounds."""
+    points: tuple[Point, ...] = ()
+    """The step times that were measured, of the job itself or of earlier jobs like it."""
+    steps_left: float | None = None
+    """How many steps its training still has; None: its script has not said."""
+    attained: float = 0.0
+    """Slot-seconds that it has held so far."""
+    user: str = ""
+    queue: str = ""
+    """Path of its queue; "": the root."""
+    priority: int = 1
+    """Its priority class. Jobs of a higher class get their least size before all others, and what they can use."""
+    min: int = 1
+    """The fewest slots with which it trains. It starts with as many, and has either so many or none."""
+    submitted: float = 0.0
+    """When it was submitted, in seconds since the epoch."""
+    after: tuple[str, ...] = ()
+    """Jobs that must be over before it starts, and are not."""
+    deadline: float | None = None
+    """When its user wants it to be done, in seconds since the epoch. Its least size is raised to what that takes."""
+    ends_by: float | None = None
+    """When its time limit ends it at the latest, in seconds since the epoch; None: it has none, or has not started."""
+    models: tuple[str, ...] = ()
+    """The only models of GPUs that it may get, in lower case; empty: any."""
+    slots: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Node to the names of the slots in ``alloc``, in the order in which they are given back: first those that the node
+    does not have any more, then the youngest. Empty also where a state names no slots."""
+    attempts: int = 0
+    """How many attempts it has had."""
+    engines_at: float | None = None
+    """When its script has reported E, in seconds since the epoch."""
+    pause: float = 0.5
+    """Seconds that a resize costs it: the mean of its own, or of all jobs."""
 
     @property
     def held(self) -> int:
@@ -95,6 +150,13 @@ class State:
     """Seconds since the epoch."""
     nodes: tuple[Node, ...]
     jobs: tuple[Job, ...]
+    queues: tuple[Queue, ...] = ()
+    usage: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """(queue, user) to the slot-seconds of the past, decayed."""
+    freed: Mapping[tuple[str, str], Freed] = field(default_factory=dict)
+    """(node, slot) to who has just left it, for the slots that are free again since a minute or so."""
+    weights: Weights = field(default_factory=Weights)
+    """The parameters of the policy."""
 
 
 class Verb(enum.StrEnum):
@@ -103,6 +165,7 @@ class Verb(enum.StrEnum):
     START = "start"  # its next attempt begins
     GROW = "grow"
     SHRINK = "shrink"
+    PREEMPT = "preempt"  # others are entitled to its slots: its attempt ends, and the job waits
     HAND_OVER = "hand-over"  # its head node moves to another node that it uses; nothing else changes
     MOVE = "move"  # all its nodes are being emptied: its attempt ends, and the job starts again elsewhere
     PAUSE = "pause"  # its user has paused it: its attempt ends
@@ -117,6 +180,12 @@ class Action:
     before: int
     after: int
     reason: str
+    """Why, in words, with names and numbers."""
+    cause: ResizeCause = ResizeCause.ROOM
+    """Why, as a code."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """What the decision was reckoned with: ``share`` and ``entitled`` in slots, and ``gain``, what its next slot is
+    worth beside the price of a slot."""
 
 
 class Blocking(enum.StrEnum):
@@ -128,6 +197,11 @@ class Blocking(enum.StrEnum):
     NODES = "nodes"  # no node takes work
     PAUSED = "paused"  # its user has paused it
     KEY = "key"  # its environment is sealed with a key that the platform does not have
+    QUOTA = "quota"  # its user or queue has all that it is entitled to, or its queue's limit
+    PRIORITY = "priority"  # jobs of a higher priority hold the slots, or come first
+    RESERVED = "reserved"  # the slots are kept for a gang that waits for longer
+    TOPOLOGY = "topology"  # enough slots, but not where it can use them together
+    DEPENDENCY = "dependency"  # a job that must be over first is not
 
 
 @dataclass(frozen=True)
@@ -146,6 +220,15 @@ class Explanation:
     """What keeps the job from starting; None: the job does not wait."""
     reason: str
     """The job's situation in words, for people."""
+    entitled: int = 0
+    """Slots to which its user is entitled in its queue, for all of the user's jobs there."""
+    gain: float = 0.0
+    """What its next slot is worth to it beside the price of a slot; below 1, others make more of it; 0: it can use no
+    more."""
+    price: float = 0.0
+    """What the last slot that was given out was worth."""
+    by: tuple[str, ...] = ()
+    """Jobs that keep it from starting: those that hold or come first, the most important first; at most a few."""
 
 
 @dataclass(frozen=True)
@@ -157,3 +240,7 @@ class Plan:
     head_nodes: Mapping[str, str]
     """The head node of every job that holds slots then: the present one, or a successor among the nodes it keeps."""
     explain: Mapping[str, Explanation]
+    gives: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    """Job to node to the names of the free slots that it gets. Empty where the state names none."""
+    takes: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    """Job to node to the names of the slots that it gives back. Empty where the state names none."""
