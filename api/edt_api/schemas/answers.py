@@ -255,24 +255,26 @@ class Waits(Output):
 
 
 class WhyNotMore(enum.StrEnum):
-    """What keeps a running job from its next size. The first that holds, in this order."""
+    """What keeps a running job from more slots. The first that holds, in this order."""
 
     GANG = "gang"  # it is never resized
+    COMING = "coming"  # it grows with the present plan
     MAXIMUM = "maximum"  # it has what its user allows at most
-    ENGINES = "engines"  # its script has not said yet how many engines it can use, or more would not shorten a step
     CAPPED = "capped"  # a joining engine could not get the weights, so it stays as it is for some time
+    ENGINES = "engines"  # its script has not said yet how many engines it can use, or more would not shorten a step
     MEASURED = "measured"  # it has to be measured on fewer slots first
+    BACK_OFF = "back-off"  # it gets nothing until some time has passed after a loss
     QUOTA = "quota"  # its queue has all that it may have
     WORTH = "worth"  # others make more of the slots
     COST = "cost"  # growing would cost more than it brings
-    REACH = "reach"  # slots are free, but none that its engines can reach
-    COMING = "coming"  # it grows with the present plan
+    REACH = "reach"  # it is worth a slot, but none is free that its engines can reach
 
 
 class NextSize(Output):
-    """The next size of a running job, and why it does not have it."""
+    """What keeps a running job from more slots."""
 
-    slots: int
+    slots: int | None
+    """Its next size; None: there is none."""
     rule: WhyNotMore
     sentence: str
 
@@ -291,8 +293,7 @@ class Holds(Output):
     """What the last slot that was given out is worth, in the plan's own unit."""
     worth: str
     """The two numbers in a sentence."""
-    next: NextSize | None
-    """None: there is no larger size."""
+    next: NextSize
     takers: list[Holder]
     """Jobs that hold slots which it could use, those first that make most of them."""
     hidden: Hidden
