@@ -189,6 +189,23 @@ class JobView:
     command: str = ""
     """The user's command, its words joined by spaces; empty: the job runs its main script."""
     default_log: DefaultLog = DefaultLog.STEPS
+    queue: str = ""
+    """Path of the queue that was asked for; empty: the root. The job belongs to the nearest queue that there is."""
+    priority: int = 1
+    min_slots: int = 1
+    """The fewest slots with which it trains."""
+    max_slots: int = 1
+    """The most slots that it may hold."""
+    sizes: tuple[int, ...] = ()
+    """The only numbers of slots that it may have; empty: those that suit its steps."""
+    gpu_models: tuple[str, ...] = ()
+    """The only models of GPUs that it gets, in lower case; empty: any."""
+    after: tuple[str, ...] = ()
+    """Exec ids of the jobs that must have finished before it starts."""
+    deadline: float | None = None
+    """When its user wants it to be done."""
+    time_limit: float | None = None
+    """Seconds that its attempts may run in all; None: no limit."""
     results_removed_at: float | None = None
     """Since when the job's results, checkpoints and logs are removed because of their age."""
     results_days: float | None = None

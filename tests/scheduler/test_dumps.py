@@ -48,7 +48,9 @@ KINDS: Mapping[tuple[str, str], frozenset[str]] = {
     ("attempts", "kind"): frozenset(ExitKind) - {ExitKind.PULL_FAILED},
     ("supervisors", "kind"): frozenset(ExitKind) - {ExitKind.PULL_FAILED},
     ("allocations", "kind"): frozenset(ExitKind),
-    ("resizes", "cause"): frozenset(ResizeCause) - {ResizeCause.LEFT, ResizeCause.PAUSE, ResizeCause.EXTEND},
+    ("resizes", "cause"): frozenset(ResizeCause)
+    - {ResizeCause.LEFT, ResizeCause.PAUSE, ResizeCause.EXTEND, ResizeCause.RECLAIM, ResizeCause.PRIORITY}
+    - {ResizeCause.WORTH, ResizeCause.COMPACT},
     ("changes", "topic"): frozenset({"job", "node", "allocation", "resize", "attempt"}),
 }
 """What each column of kinds has to hold at least, in every dump that has the column."""
@@ -66,9 +68,26 @@ def _uncompared(dump: Dump, job: Row) -> int | None:
     return max((row["step"] or 0 for row in resizes), default=None)
 
 
+def _sums(dump: Dump, job: Row) -> dict[str, Any]:
+    """0025: sums of the history of a job that is not over."""
+    resizes = [row for row in dump.rows["resizes"] if row["job_id"] == job["id"] and job["finished_at"] is None]
+    held = [row for row in dump.rows["allocations"] if row["job_id"] == job["id"] and job["finished_at"] is None]
+    pauses = [row["pause_seconds"] for row in resizes if row["pause_seconds"] is not None]
+    return {
+        "slot_seconds": float(sum(row["released_at"] - row["decided_at"] for row in held if row["released_at"])),
+        "resized_at": max((row["decided_at"] for row in resizes), default=None),
+        "pauses": len(pauses),
+        "pause_seconds": float(sum(pauses)),
+    }
+
+
 FILLED: Mapping[tuple[str, str], Callable[[Dump, Row], Any]] = {
     ("attempts", "coordinator_node_id"): _host,
     ("jobs", "uncompared_step"): _uncompared,
+    ("jobs", "slot_seconds"): lambda dump, job: _sums(dump, job)["slot_seconds"],
+    ("jobs", "resized_at"): lambda dump, job: _sums(dump, job)["resized_at"],
+    ("jobs", "pauses"): lambda dump, job: _sums(dump, job)["pauses"],
+    ("jobs", "pause_seconds"): lambda dump, job: _sums(dump, job)["pause_seconds"],
 }
 """Columns that a migration has added and filled from what was there; every other one has its default in old rows."""
 
@@ -200,7 +219,7 @@ def _expected(dump: Dump, column: Column[Any], row: Row) -> Any:
         return FILLED[key](dump, row)
     if not isinstance(column.server_default, DefaultClause):
         return None
-    default = str(column.server_default.arg)
+    default = str(column.server_default.arg).strip("'")
     if isinstance(column.type, JSON):
         return json.loads(default)
     return default == "true" if isinstance(column.type, Boolean) else column.type.python_type(default)
@@ -222,6 +241,8 @@ ILLEGAL = {
     "a job begins in the middle": "INSERT INTO jobs SELECT {9999 for id, 'RUNNING' for state} FROM jobs WHERE id = 1",
     "a fence shrinks": "UPDATE jobs SET fence = 1 WHERE id = 3",
     "a job of no size": "UPDATE jobs SET num_worker = 0",
+    "a job of no least size": "UPDATE jobs SET min_slots = 0",
+    "a job of no priority": "UPDATE jobs SET priority = 0",
     "a gap in a history": "INSERT INTO job_events SELECT {77 for seq} FROM job_events WHERE job_id = 1",
     "history is rewritten": "UPDATE job_events SET message = 'it was not so'",
     "history is forgotten": "DELETE FROM job_events WHERE job_id = 1",

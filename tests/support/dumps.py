@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, MetaData, Table, create_engine, insert, inspect, select, text
+from sqlalchemy import Connection, Engine, LargeBinary, MetaData, Table, create_engine, insert, inspect, select, text
 from sqlalchemy.pool import NullPool
 
 from edt_migrations import database_url, migrate, revisions
@@ -38,7 +38,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Dump:
-    """All rows of a database of one schema, by table; columns that hold JSON hold what the text says."""
+    """All rows of a database of one schema, by table; columns that hold JSON hold what the text says. In a dump's file
+    bytes are hexadecimal."""
 
     revision: str
     rows: Mapping[str, Sequence[Row]]
@@ -47,7 +48,7 @@ class Dump:
     def of(cls, revision: str) -> Dump:
         tables = json.loads(_path(revision).read_text())
         rows = {
-            name: [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+            name: [_read(name, dict(zip(table["columns"], row, strict=True))) for row in table["rows"]]
             for name, table in tables.items()
         }
         return cls(revision, rows)
@@ -57,7 +58,7 @@ class Dump:
         tables = []
         for name, rows in self.rows.items():
             columns = list(rows[0]) if rows else [column.name for column in metadata.tables[name].columns]
-            lines = ",\n".join("   " + json.dumps(list(row.values())) for row in rows)
+            lines = ",\n".join("   " + json.dumps(list(row.values()), default=bytes.hex) for row in rows)
             tables.append(f'"{name}": {{\n  "columns": {json.dumps(columns)},\n  "rows": [\n{lines}\n  ]}}')
         path = _path(self.revision)
         path.write_text("{\n" + ",\n".join(tables) + "\n}\n")
@@ -144,6 +145,12 @@ def _number_on(connection: Connection, tables: Mapping[str, Table]) -> None:
                     f"WHERE sequence IS NOT NULL AND EXISTS (SELECT 1 FROM {name})"
                 )
             )
+
+
+def _read(table: str, row: Row) -> Row:
+    columns = metadata.tables[table].columns if table in metadata.tables else {}
+    held = {name for name in row if name in columns and isinstance(columns[name].type, LargeBinary)}
+    return {name: bytes.fromhex(value) if name in held else value for name, value in row.items()}
 
 
 def _path(revision: str) -> Path:

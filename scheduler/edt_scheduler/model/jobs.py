@@ -201,6 +201,23 @@ class JobSpec:
     worker_device_num: int = 1
     device: str | None = None
     """``--workerDeviceType``: ``gpu`` or ``cpu``, the only kind of slot that the job gets; None: either kind."""
+    gpu_models: tuple[str, ...] = ()
+    """The only models of GPUs that the job gets, in lower case; empty: any."""
+    min_slots: int = 1
+    """The fewest slots with which the job trains: it has so many, or none. Of a gang it does not count."""
+    sizes: tuple[int, ...] = ()
+    """The only numbers of slots that the job may have, smallest first; empty: those that suit its steps."""
+    queue: str = ""
+    """Path of its queue, such as ``/research/vision``; empty: the root. If there is no such queue, the job belongs to
+    the nearest one above it."""
+    priority: int = 1
+    """Its priority class, from 1. Jobs of a higher class come first."""
+    after: tuple[str, ...] = ()
+    """Exec ids of the jobs that must have finished before this one starts."""
+    deadline: float | None = None
+    """When its user wants it to be done, in seconds since the epoch; None: no matter when."""
+    time_limit: float | None = None
+    """Seconds that its attempts may run in all; None: no limit."""
     max_restarts: int = 0
     """``--maxRestarts``: how often the job is started again after an exception of its script."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -297,8 +297,7 @@ def _work_dir(spec: JobSpec, staged: Path) -> PurePosixPath:
     if main.is_absolute() or ".." in main.parts or not (_runs_a_command(spec) or (staged / inside / main).is_file()):
         raise SubmissionInvalid("--model-main", f"{spec.model_main!r} is not a file of the submitted code")
     as_json = {
-        **asdict(spec),
-        "arguments": list(spec.arguments),
+        **{name: list(value) if isinstance(value, tuple) else value for name, value in asdict(spec).items()},
         "options": [list(each) for each in spec.options],
         "gang": to_json_object(spec.gang) if spec.gang is not None else None,
     }

@@ -32,7 +32,7 @@ from sqlalchemy import (
 
 from edt_contract.encoding import to_json_object
 from edt_scheduler.model.exactness import Compared
-from edt_scheduler.model.jobs import SUBMITTED_CODE, Begin, JobFilter, JobKey, JobOrder, JobSpec, exec_id
+from edt_scheduler.model.jobs import SUBMITTED_CODE, Begin, JobFilter, JobKey, JobOrder, JobSpec, exec_id, job_number
 from edt_scheduler.model.states import ACTIVE, TERMINAL, JobState, advance
 from edt_scheduler.store import environs
 from edt_scheduler.store.queries import MOST_NAMED, rows_of, write_to
@@ -72,6 +72,9 @@ def _row(job: NewJob, now: float) -> dict[str, Any]:
     return {
         **{name: value for name, value in vars(job.spec).items() if name in jobs.c},
         "gang": to_json_object(job.spec.gang) if job.spec.gang is not None else None,
+        "gpu_models": list(job.spec.gpu_models) or None,
+        "sizes": list(job.spec.sizes) or None,
+        "after": [job_number(name) for name in job.spec.after],
         "id": job.number,
         "user_id": job.user_id,
         "state": JobState.SUBMITTED,
@@ -341,6 +344,11 @@ def explain(tx: Connection, news: Mapping[int, tuple[Mapping[str, Any] | None, M
         said = update(jobs).where(jobs.c.id == bindparam("number")).values(waiting=bindparam("why"))
         tx.execute(said, [{"number": number, "why": news[number][1]} for number in sorted(found)])
     return found
+
+
+def most_slots(row: Row[Any]) -> int:
+    """The most slots that the job of this row may hold."""
+    return int(row.num_worker * row.worker_device_num if row.max_slots is None else row.max_slots)
 
 
 def compared(row: Row[Any]) -> Compared:

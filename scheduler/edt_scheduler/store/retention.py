@@ -23,6 +23,8 @@ from edt_scheduler.store.tables import (
     purges,
     resize_nodes,
     resizes,
+    speed_points,
+    start_estimates,
     supervisors,
     validations,
 )
@@ -143,7 +145,7 @@ def purge(tx: Connection, numbers: Collection[int]) -> None:
         tx.execute(delete(outbox).where(outbox.c.resize_id.in_(resized)))
         tx.execute(delete(allocations).where(allocations.c.job_id.in_(chunk)))
         tx.execute(delete(resize_nodes).where(resize_nodes.c.resize_id.in_(resized)))
-        for table in (resizes, supervisors, attempts, job_events, job_environs):
+        for table in (resizes, supervisors, attempts, job_events, job_environs, speed_points, start_estimates):
             tx.execute(delete(table).where(table.c.job_id.in_(chunk)))
         tx.execute(delete(jobs).where(jobs.c.id.in_(chunk)))
         tx.execute(delete(purges).where(purges.c.job_id.in_(chunk)))

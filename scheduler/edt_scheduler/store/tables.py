@@ -19,6 +19,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -142,6 +143,16 @@ jobs = Table(
     Column("num_worker", Integer, nullable=False),
     Column("worker_device_num", Integer, nullable=False),
     Column("device", Text),  # gpu or cpu, the only kind of slot that it gets; null: either kind
+    Column("gpu_models", NullableJson),  # list of the only models of GPUs that it gets, in lower case; null: any
+    Column("max_slots", Integer),  # the most slots, as changed later; null: num_worker * worker_device_num
+    Column("min_slots", Integer, nullable=False, server_default="1"),  # the fewest with which it trains
+    Column("sizes", NullableJson),  # list of the only numbers of slots that it may have; null: the platform's choice
+    Column("queue", Text, nullable=False, server_default=text("''")),  # path as submitted; "": the root
+    Column("priority", Integer, nullable=False, server_default="1"),
+    Column("after", Json, nullable=False, server_default="[]"),  # numbers of the jobs that must be over before it
+    Column("deadline", Double),  # when its user wants it to be done
+    Column("time_limit", Double),  # seconds that its attempts may run in all
+    Column("prior_key", Text),  # jobs with the same key count as alike for speeds; see model.speeds
     Column("max_restarts", Integer, nullable=False, server_default="0"),
     Column("seed", BigInteger, nullable=False),
     Column("threads", Integer, nullable=False),
@@ -178,7 +189,12 @@ jobs = Table(
     Column("cap", Integer),  # most slots that it gets until cap_until, after a pull failure
     Column("cap_until", Double),
     Column("fence_due", Integer),  # fence that its fence file must get before it starts again
-    Column("waiting", NullableJson),  # views.Waiting
+    Column("waiting", NullableJson),  # why it waits: blocking, reason and need of views.Waiting
+    # sums of its history, so that no decision reads the history
+    Column("slot_seconds", Double, nullable=False, server_default="0"),  # of the slots that it has given back
+    Column("resized_at", Double),  # when its newest resize was decided
+    Column("pauses", Integer, nullable=False, server_default="0"),  # number of resizes with a measured pause
+    Column("pause_seconds", Double, nullable=False, server_default="0"),  # sum of these pauses
     # times
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
@@ -192,6 +208,9 @@ jobs = Table(
     Column("results_days", Double),  # for how many days they were kept
     Column("folder_gone_at", Double),  # when its folder was removed
     Column("metrics_thinned_at", Double),
+    partial_index("ix_jobs_fence_due", "fence_due IS NOT NULL", "id"),
+    partial_index("ix_jobs_pending_timeout", "state = 'PENDING' AND pending_timeout IS NOT NULL", "id"),
+    partial_index("ix_jobs_time_limit", "state = 'RUNNING' AND time_limit IS NOT NULL", "id"),
     partial_index("ix_jobs_over", OVER, "finished_at"),
     partial_index("ix_jobs_results", f"{OVER} AND results_removed_at IS NULL", "finished_at"),
     partial_index("ix_jobs_metrics", f"{OVER} AND metrics_thinned_at IS NULL", "finished_at"),
@@ -202,7 +221,42 @@ jobs = Table(
     partial_index("ix_jobs_deleted_at", "deleted_at IS NOT NULL", "deleted_at"),
     CheckConstraint("num_worker >= 1 AND worker_device_num >= 1", name="size"),
     CheckConstraint("engines IS NULL OR engines >= 1", name="engines"),
+    CheckConstraint("priority >= 1", name="priority"),
+    CheckConstraint("min_slots >= 1", name="min_slots"),
     sqlite_autoincrement=True,
+)
+
+speed_points = Table(
+    "speed_points",  # how long a job's steps take, by number of workers and nodes
+    metadata,
+    Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True),
+    Column("model", Text, primary_key=True),  # of the GPUs, in lower case; "": not GPUs, or unknown
+    Column("workers", Integer, primary_key=True, autoincrement=False),
+    Column("nodes", Integer, primary_key=True, autoincrement=False),
+    Column("step_seconds", Double, nullable=False),  # mean that follows the newest steps
+    Column("samples", BigInteger, nullable=False),  # number of steps
+    Column("at", Double, nullable=False),
+)
+
+prior_points = Table(
+    "prior_points",  # the same of all jobs with one jobs.prior_key
+    metadata,
+    Column("prior_key", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("workers", Integer, primary_key=True, autoincrement=False),
+    Column("nodes", Integer, primary_key=True, autoincrement=False),
+    Column("step_seconds", Double, nullable=False),
+    Column("samples", BigInteger, nullable=False),
+    Column("at", Double, nullable=False, index=True),
+)
+
+start_estimates = Table(
+    "start_estimates",  # the first estimate that was made of when a waiting job starts
+    metadata,
+    Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True, autoincrement=False),
+    Column("made_at", Double, nullable=False),
+    Column("expected_at", Double),  # null: no time could be named
+    Column("rule", Text, nullable=False),  # what the estimate rests on, in words
 )
 
 reservations = Table(
@@ -363,8 +417,44 @@ user_days = Table(
 rolled_up = Table(
     "rolled_up",
     metadata,
-    Column("what", Text, primary_key=True),  # user_days
+    Column("what", Text, primary_key=True),  # user_days or queue_usage
     Column("until", BigInteger, nullable=False),  # all seconds before this are counted once
+)
+
+
+# ── queues, what they have used, and recorded decisions ──────────────────────────────────────────────────────────────
+
+queues = Table(
+    "queues",
+    metadata,
+    Column("path", Text, primary_key=True),  # "": the root
+    Column("quota", Integer, nullable=False),
+    Column("weight", Double, nullable=False),
+    Column("limit", Integer),  # the most slots that its jobs hold together; null: no limit
+    Column("policy", Text, nullable=False),  # a plan.queues.Sharing
+    Column("created_at", Double, nullable=False),
+    CheckConstraint("quota >= 0 AND weight > 0", name="share"),
+)
+
+queue_usage = Table(
+    "queue_usage",
+    metadata,
+    Column("queue", Text, primary_key=True),
+    Column("user_id", Id, ForeignKey("users.id"), primary_key=True, autoincrement=False),
+    Column("slot_seconds", Double, nullable=False),  # those of the past, decayed until ``at``
+    Column("at", Double, nullable=False),
+)
+
+decisions = Table(
+    "decisions",  # decisions that changed something
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("at", Double, nullable=False, index=True),
+    Column("state", LargeBinary, nullable=False),  # a plan.state.State; see decide.recorded
+    Column("plan", LargeBinary, nullable=False),
+    Column("bytes", Integer, nullable=False),  # of both
+    Column("actions", Json, nullable=False),  # list of [exec id, verb, slots before, slots after, cause]
+    sqlite_autoincrement=True,
 )
 
 
@@ -442,6 +532,7 @@ resizes = Table(
     Column("pause_seconds", Double),
     Column("recomputed", Integer),  # micro-batches that were computed again
     CheckConstraint("woken_by IN ('notification', 'timer', 'start')", name="woken_by"),
+    partial_index("ix_resizes_unwoken", "woken_at IS NULL", "id"),
     sqlite_autoincrement=True,
 )
 
@@ -449,7 +540,7 @@ resize_nodes = Table(
     "resize_nodes",
     metadata,
     Column("resize_id", Id, ForeignKey("resizes.id"), primary_key=True),
-    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True, index=True),
 )
 
 allocations = Table(

@@ -82,6 +82,10 @@ def _job(settings: Settings, row: Row[Any], slots: int, *, pausing: bool) -> Job
         gang=from_json_object(GangCommand, row.gang) if row.gang is not None else None,
         command=users_command(row),
         default_log=DefaultLog(row.default_log),
+        max_slots=store.most_slots(row),
+        sizes=tuple(row.sizes or ()),
+        gpu_models=tuple(row.gpu_models or ()),
+        after=tuple(exec_id(number) for number in row.after),
     )
 
 
