@@ -126,16 +126,18 @@ def ensure_join_token(settings: Settings) -> str:
     return path.read_text().strip()
 
 
-async def _beat(platform: Platform, uses: ApiTokenUses) -> None:
-    """Record every BEAT_SECONDS that this API can receive the nodes' requests, and which API tokens were used.
+async def _beat(platform: Platform, uses: ApiTokenUses, ending: asyncio.Event) -> None:
+    """Record every BEAT_SECONDS that this API can receive the nodes' requests, and which API tokens were used, until
+    the server is ending.
 
     The record also shows quickly whether the database can be written.
     """
-    while True:
+    while not ending.is_set():
         with suppress(Unavailable):
             await concurrency.agents.run(fleet.beat, platform)
             await concurrency.agents.run(uses.record, platform)
-        await asyncio.sleep(BEAT_SECONDS)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ending.wait(), BEAT_SECONDS)
 
 
 def create_app(settings: Settings, *, hasher: PasswordHasher | None = None) -> FastAPI:
@@ -172,10 +174,14 @@ def create_app(settings: Settings, *, hasher: PasswordHasher | None = None) -> F
                 log.warning(
                     "the dashboard is not built, only its pages are missing: `make dashboard` in a clone builds it"
                 )
-            pulse = asyncio.create_task(_beat(platform, app.state.authenticator.uses), name="the API's beat")
+            ending = asyncio.Event()
+            pulse = asyncio.create_task(_beat(platform, app.state.authenticator.uses, ending), name="the API's beat")
             try:
                 yield
             finally:
+                ending.set()
+                # A cancelled task does not end its thread, and the platform closes only connections that no thread has.
+                await asyncio.wait([pulse], timeout=BEAT_SECONDS)
                 pulse.cancel()
                 await asyncio.gather(pulse, return_exceptions=True)
         finally:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -12,8 +15,10 @@ from anyio import to_thread
 
 from edt_api import concurrency
 from edt_api.main import ROUTERS
+from edt_scheduler.operations import fleet
+from edt_scheduler.platform import Platform
 from edt_scheduler.store.database import READING
-from support.served_api import JOIN_TOKEN, ServedApi
+from support.served_api import JOIN_TOKEN, ServedApi, served
 
 ASKING = (concurrency.lookups, concurrency.agents, concurrency.uploads, concurrency.files, concurrency.bulk)
 """Pools whose threads ask the database."""
@@ -90,3 +95,21 @@ def test_the_shared_threads_are_as_many_as_are_counted_on(api: ServedApi) -> Non
         return to_thread.current_default_thread_limiter().total_tokens
 
     assert asyncio.run_coroutine_threadsafe(total(), api.loop).result(10) == concurrency.SHARED
+
+
+def test_an_api_that_ends_waits_for_the_thread_that_records_its_beat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection would stay open."""
+    at_work, given_back = threading.Event(), threading.Event()
+
+    def slow(platform: Platform) -> None:
+        with platform.database.snapshot():
+            at_work.set()
+            time.sleep(0.3)
+        given_back.set()
+
+    monkeypatch.setattr(fleet, "beat", slow)
+    with served(tmp_path / "home"):
+        assert at_work.wait(10)
+    assert given_back.is_set()
