@@ -27,6 +27,7 @@
     │   ├── NodeInvalid
     │   ├── ImageInvalid
     │   ├── FrameworkInvalid
+    │   ├── ChangeInvalid
     │   ├── KeyInvalid
     │   ├── CursorInvalid
     │   ├── ReportForeign
@@ -245,6 +246,10 @@ class ImageInvalid(Invalid):
 
 class FrameworkInvalid(Invalid):
     """The entry cannot stand in the framework catalogue. ``field`` is the key that has to be changed."""
+
+
+class ChangeInvalid(Invalid):
+    """A change that somebody asks "what if" about names something that is not there, or asks for what cannot be."""
 
 
 class KeyInvalid(Invalid):

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from edt_api.schemas.jobs import Output, UserInput
+from edt_api.schemas.queues import QueuePolicy
 
 # ── who holds, who may ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -40,8 +41,8 @@ class QueueUse(Output):
 
     queue: str
     """Its path; "" is the root."""
-    policy: str
-    """How its jobs share: ``efficient``, ``fairshare``, ``priority`` or ``fifo``."""
+    policy: QueuePolicy
+    """How its jobs share; its own, or that of the nearest queue above that is defined."""
     quota: int
     weight: float
     limit: int | None
@@ -116,7 +117,6 @@ _Size = Annotated[int, Field(ge=1, le=10_000)]
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
 _Priority = Annotated[int, Field(ge=1, le=2**31 - 1)]
 DeviceKind = Literal["gpu", "cpu"]
-PolicyName = Literal["efficient", "fairshare", "priority", "fifo"]
 
 
 class MoreSlots(UserInput):
@@ -146,7 +146,7 @@ class NodeOpened(UserInput):
     node: _Name
 
 
-class JobChanged(UserInput):
+class JobWith(UserInput):
     """A job asks for something else. What is None stays."""
 
     kind: Literal["job"]
@@ -176,7 +176,7 @@ class JobResumed(UserInput):
     job: _Name
 
 
-class QueueChanged(UserInput):
+class QueueWith(UserInput):
     """A queue has other numbers. What is None stays."""
 
     kind: Literal["queue"]
@@ -186,7 +186,7 @@ class QueueChanged(UserInput):
     unlimited: bool = False
     """Whether its limit is taken away."""
     weight: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] | None = None
-    policy: PolicyName | None = None
+    policy: QueuePolicy | None = None
 
 
 class NewJob(UserInput):
@@ -204,7 +204,7 @@ class NewJob(UserInput):
 
 
 Change = Annotated[
-    MoreSlots | NodeLess | NodeOpened | JobChanged | JobStopped | JobResumed | QueueChanged | NewJob,
+    MoreSlots | NodeLess | NodeOpened | JobWith | JobStopped | JobResumed | QueueWith | NewJob,
     Field(discriminator="kind"),
 ]
 
