@@ -32,6 +32,7 @@ from edt_api.submissions.args import Submission
 from edt_api.submissions.frameworks import PREBUILT_FOLDER
 from edt_api.submissions.keras2 import asks_nobody, keras2_spelling, with_keras2
 from edt_api.submissions.main_script import prepare
+from edt_api.submissions.placing import placed
 from edt_api.submissions.plain_loops import could_be_plain, is_plain, with_remark
 from edt_api.submissions.submission import check_data_folder, code, job_spec, read, refuse_a_path
 from edt_api.submissions.uploads import Upload, receive
@@ -175,6 +176,7 @@ def _read(
         idempotent = _idempotent(platform, key, args, data, file) if key is not None else None
         if idempotent is not None and (before := execs.submitted_before(platform, owner=viewer, request=idempotent)):
             return before
+        submission = placed(platform, viewer, submission)
         if upload.file is None and submission.has_command:
             return submission, None, idempotent
         return submission, file.getvalue() if isinstance(file, BytesIO) else Path(file.name), idempotent

@@ -298,9 +298,25 @@ class Job(Output):
     num_worker: int
     worker_device_num: int
     max_workers: int
-    """num_worker x worker_device_num: the most slots that the job may hold."""
+    """The most slots that the job may hold: num_worker x worker_device_num, or what it was changed to later."""
     min_workers: int = 1
-    """The fewest slots with which the job continues. Of a gang: ``max_workers``."""
+    """The fewest slots with which the job trains. Of a gang: ``max_workers``."""
+    sizes: list[int] = []
+    """The only numbers of slots that the job may have, smallest first; empty: those that suit its steps."""
+    queue: str = ""
+    """Path of the queue that the job was submitted to, such as ``/research/vision``; empty: the root. If there is no
+    such queue, the job belongs to the nearest one above it.
+    """
+    priority: int = 1
+    """Jobs of a higher priority come first."""
+    after: list[str] = []
+    """Jobs that must have finished before this one starts."""
+    deadline: float | None = None
+    """When its user wants it to be done; None: no matter when."""
+    time_limit: float | None = None
+    """Seconds that its attempts may run in all; None: no limit."""
+    gpu_models: list[str] = []
+    """The only models of GPUs that the job gets, in lower case; empty: any."""
     max_restarts: int = 0
     """How often the job may start again after an exception of its script."""
     restarts: int = 0

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from edt_api.errors import ArgumentsInvalid
-from edt_api.submissions import slips
+from edt_api.submissions import scheduling, slips
 from edt_api.submissions.frameworks import Find, Prebuilt, find_built_in, framework_of, prebuilt_model
 from edt_api.submissions.main_script import below
 from edt_api.submissions.options import OPTIONS, USER_CMD, Option, count
@@ -59,6 +59,13 @@ class Submission(JobSpec):
     """The most workers that the job's framework takes; 0: any number."""
     own_python: bool = False
     """Whether the job may run with another Python than this one: in an image or an environment of its own."""
+    min_workers: int | None = None
+    """The fewest workers; None: the client has not said."""
+    worker_sizes: tuple[int, ...] = ()
+    """The only numbers of workers; empty: any. ``min_slots`` and ``sizes`` are made of both when the number of workers
+    is final."""
+    due: str | None = None
+    """The value of ``--deadline``, of which ``deadline`` is made when the job is taken."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +135,7 @@ def parse(args: str, find: Find = find_built_in) -> Submission:
             f"{given.value[:64]!r} with {framework.name}, whose jobs are gangs and have no checkpoint here"
         )
     image = _text(last.get("--msd-image-name"))
+    sizes = scheduling.sizes(last["--sizes"].value) or () if "--sizes" in last else ()
     return Submission(
         framework=framework.name,
         backend=framework.backend,
@@ -142,9 +150,17 @@ def parse(args: str, find: Find = find_built_in) -> Submission:
         model_main=(prebuilt.script if prebuilt else _text(last.get("--model-main"))) or "",
         model_dir=_text(last.get("--model-dir")),
         app_name=_text(last.get("--appName")) or framework.app_name,
-        num_worker=_num_worker(last.get("--numWorker"), last.get("--edt-options")),
+        num_worker=_num_worker(last.get("--numWorker"), last.get("--edt-options"), sizes),
+        min_workers=int(last["--minWorkers"].value) if "--minWorkers" in last else None,
+        worker_sizes=sizes,
         worker_device_num=int(devices.value) if devices else 1,
         device=last["--workerDeviceType"].value.lower() if "--workerDeviceType" in last else None,
+        gpu_models=_models(last),
+        queue=_queue(last),
+        priority=int(last["--msd-priority"].value) if "--msd-priority" in last else 1,
+        after=scheduling.jobs(last["--after"].value) or () if "--after" in last else (),
+        due=_text(last.get("--deadline")),
+        time_limit=scheduling.duration(last["--time-limit"].value) if "--time-limit" in last else None,
         max_restarts=int(last["--maxRestarts"].value) if "--maxRestarts" in last else 0,
         pending_timeout=int(timeout.value) if timeout else None,
         resume_from=_text(last.get("--resume-from")),
@@ -293,16 +309,38 @@ def _text(option: _Given | None) -> str | None:
     return option.value if option is not None else None
 
 
-def _num_worker(workers: _Given | None, edt: _Given | None) -> int:
-    """Return the value of ``--numWorker``, limited by ``--edt-options maxWorkers=N``, which may also be given alone."""
+def _num_worker(workers: _Given | None, edt: _Given | None, sizes: tuple[int, ...]) -> int:
+    """Return the value of ``--numWorker``, limited by ``--edt-options maxWorkers=N``, which may also be given alone.
+    Without both, it is the largest of ``--sizes``.
+    """
     asked = int(workers.value) if workers else None
     if edt is None:
-        return asked or 1
+        return asked or (sizes[-1] if sizes else 1)
     settings = dict(item.strip().partition("=")[::2] for item in edt.value.split(","))
     most = count(settings.get("maxWorkers", ""), 1, MOST_WORKERS)
     if most is None:
         raise edt.wrong()
     return most if asked is None else min(asked, most)
+
+
+def _queue(given: Mapping[str, _Given]) -> str:
+    """Return the path of the queue that ``--queue`` or ``--consumer`` names; "": none or the root."""
+    paths = {
+        name: scheduling.queue_path(given[name].value) or "" for name in ("--queue", "--consumer") if name in given
+    }
+    if len(set(paths.values())) > 1:
+        option = given["--queue"]
+        raise option.wrong(f"{option.value[:64]!r} beside --consumer {given['--consumer'].value[:64]!r}")
+    return next(iter(paths.values()), "")
+
+
+def _models(given: Mapping[str, _Given]) -> tuple[str, ...]:
+    option = given.get("--gpu-model")
+    if option is None:
+        return ()
+    if "--workerDeviceType" in given and given["--workerDeviceType"].value.lower() == "cpu":
+        raise option.wrong(f"{option.value[:64]!r} beside --workerDeviceType cpu")
+    return scheduling.models(option.value) or ()
 
 
 def _environ(options: Iterable[_Given], framework: Framework) -> dict[str, str]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
+from edt_api.submissions import scheduling
 from edt_api.submissions.frameworks import RUN_NOW
 from edt_scheduler.model.catalogue import MOST_WORKERS
 from edt_scheduler.model.images import is_name
@@ -67,6 +69,11 @@ def _matching(takes: str, pattern: re.Pattern[str], *, repeatable: bool = False)
     return Option(takes, lambda text: bool(pattern.fullmatch(text)), repeatable=repeatable)
 
 
+def _read_by(read: Callable[[str], object], takes: str) -> Option:
+    """An option of effect that ``read`` reads: it returns None for what the option does not take."""
+    return Option(takes, lambda text: bool(text.strip()) and read(text) is not None, effect=True)
+
+
 def _anything(takes: str, *, repeatable: bool = False) -> Option:
     """An option of effect whose value is read where it is used."""
     return Option(takes, lambda _: True, True, repeatable)
@@ -85,11 +92,14 @@ OPTIONS: Mapping[str, Option] = {
     "--appName": _text("a name", effect=True),
     # with how much
     "--numWorker": _whole(1, MOST_WORKERS, effect=True),
+    "--minWorkers": _whole(1, MOST_WORKERS, effect=True),
+    "--sizes": _read_by(scheduling.sizes, scheduling.TAKES_SIZES),
     "--workerDeviceNum": _whole(1, MOST_WORKERS, effect=True),
     "--gpuPerWorker": _whole(1, MOST_WORKERS, effect=True),
     "--maxRestarts": _whole(0, MOST_RESTARTS, effect=True),
     "--edt-options": _anything(f"maxWorkers=N, N a whole number from 1 to {MOST_WORKERS}"),
     "--workerDeviceType": _one_of("cpu", "gpu", effect=True),
+    "--gpu-model": _read_by(scheduling.models, scheduling.TAKES_MODELS),
     "--workerMemory": _MEMORIES,
     "--workerCPULimit": _PARTS,
     "--workerGPULimit": _PARTS,
@@ -117,11 +127,15 @@ OPTIONS: Mapping[str, Option] = {
     "--python-version": _matching("a version such as 3.11", _PYTHON),
     # whose it is, where it goes, when
     "--ig": _text("the name of an instance group"),
-    "--consumer": _text("the path of a resource plan"),
+    "--consumer": _read_by(scheduling.queue_path, scheduling.TAKES_QUEUE),
+    "--queue": _read_by(scheduling.queue_path, scheduling.TAKES_QUEUE),
+    "--after": _read_by(scheduling.jobs, scheduling.TAKES_JOBS),
+    "--deadline": _read_by(partial(scheduling.deadline, now=0.0), scheduling.TAKES_DEADLINE),
+    "--time-limit": _read_by(scheduling.duration, scheduling.TAKES_DURATION),
     "--submit-user": _text("the name of a user"),
     "--msd-attr": _matching("NAME=VALUE", _PAIR, repeatable=True),
     "--msd-label": _text("a label, NAME=VALUE or NAME", repeatable=True),
-    "--msd-priority": _whole(1, 2**31 - 1),
+    "--msd-priority": _whole(1, 2**31 - 1, effect=True),
     "--msd-pending-timeout": _whole(1, 2**31 - 1, effect=True),
     "--msd-pack-id": _text("an id"),
     "--msd-task0-node-selector": _text("a node selector"),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from edt_api.errors import ArgumentsInvalid, UploadRefused
+from edt_api.submissions import scheduling
 from edt_api.submissions.args import Submission, parse
 from edt_api.submissions.frameworks import Find, find_built_in
 from edt_api.submissions.main_script import DEFAULT_MAIN, Code, below
@@ -67,15 +68,35 @@ def read(args: str | None, data: str | None, left_out: Sequence[str] = (), find:
         source = _json("--data-source", submission.data_source)
     workers = _count("num_nodes", _inside(form, "hardwareSpec", "nodes", "num_nodes")) or submission.num_worker
     remarks = (submission.remark, _left_out(left_out), _capped(submission, workers))
-    return replace(
-        submission,
-        options=tuple(recorded),
-        remark="; ".join(filter(None, remarks)) or None,
-        num_worker=min(workers, submission.max_workers or workers),
-        worker_device_num=_count("num_gpu", _inside(form, "hardwareSpec", "nodes", "gpu", "num_gpu"))
-        or submission.worker_device_num,
-        data_path=_source_path(source) or submission.data_path,
+    devices = _count("num_gpu", _inside(form, "hardwareSpec", "nodes", "gpu", "num_gpu"))
+    return _sized(
+        replace(
+            submission,
+            options=tuple(recorded),
+            remark="; ".join(filter(None, remarks)) or None,
+            num_worker=min(workers, submission.max_workers or workers),
+            worker_device_num=devices or submission.worker_device_num,
+            data_path=_source_path(source) or submission.data_path,
+        )
     )
+
+
+def _sized(submission: Submission) -> Submission:
+    """Return a submission whose number of workers is final with its sizes in slots.
+
+    Raises:
+        ArgumentsInvalid: it asks for sizes that it cannot have.
+    """
+    least, only = submission.min_workers, submission.worker_sizes
+    if submission.gang is None:
+        slots, sizes = scheduling.in_slots(submission.num_worker, submission.worker_device_num, least, only)
+        return replace(submission, min_slots=slots, sizes=sizes)
+    whole = f"with {submission.framework}, whose jobs are gangs: they have all of their workers, or none"
+    if only and only != (submission.num_worker,):
+        raise ArgumentsInvalid("--sizes", ",".join(map(str, only)), f"nothing but {submission.num_worker} {whole}")
+    if least not in (None, submission.num_worker):
+        raise ArgumentsInvalid("--minWorkers", str(least), f"nothing but {submission.num_worker} {whole}")
+    return submission
 
 
 def _capped(submission: Submission, workers: int) -> str:
