@@ -22,6 +22,7 @@ kernel then does not schedule that thread. So long computations run in other pro
 
     passwords  argon2
     unpacking  writing an archive's files to disk and syncing them, and compiling its main script to see whether it can
+    answers    planning again and again for one question: why a job waits, or what if
 
 A pool starts its processes when they are first needed and keeps them. The pool replaces processes that have died. The
 processes end with this process, however this process ends. Their arguments go through a pipe, which no other process
@@ -172,6 +173,7 @@ def _end_with_the_parent() -> None:
 
 passwords = Processes("passwords", 2, "edt_api.access.passwords")
 unpacking = Processes("unpacking", 2, "edt_api.submissions.main_script")
+answers = Processes("answers", 2, "edt_scheduler.operations.answers")
 
 
 _Item = TypeVar("_Item")

@@ -1,9 +1,10 @@
 """What FastAPI passes to routes besides their own parameters: the open platform, its settings, and the caller.
 
-Each route declares here who may call it. A route that needs the caller takes ``Viewer``, ``AccountViewer`` or
-``AdminViewer``. Every other route has one of ``for_anyone``, ``for_users``, ``for_accounts``, ``for_admins``,
-``for_the_node`` and ``for_joiners`` among its ``dependencies``. The guard has checked the table of access/rules.py
-before. The check here is the second one and does not use that table. A test compares both for every route.
+Each route declares here who may call it. A route that needs the caller takes ``Viewer``, ``ReadingViewer``,
+``AccountViewer`` or ``AdminViewer``. Every other route has one of ``for_anyone``, ``for_users``, ``for_readers``,
+``for_accounts``, ``for_admins``, ``for_the_node`` and ``for_joiners`` among its ``dependencies``. The guard has checked
+the table of access/rules.py before. The check here is the second one and does not use that table. A test compares both
+for every route.
 
 All dependencies are ``async``: FastAPI would run ordinary functions in its shared threads, and requests of nodes must
 not wait for those (concurrency.py).
@@ -66,6 +67,8 @@ class OpensTo:
 for_anyone = Depends(OpensTo(Audience.ANYONE))
 for_users = Depends(OpensTo(Audience.USER))
 """Admits every user. What changes something, by its method, is refused to viewers and to tokens that only read."""
+for_readers = Depends(OpensTo(Audience.READER))
+"""Admits every user. The route changes nothing, though its method could."""
 for_accounts = Depends(OpensTo(Audience.ACCOUNT))
 """Admits every user, viewers too, who shows no API token."""
 for_admins = Depends(OpensTo(Audience.ADMIN))
@@ -76,6 +79,11 @@ for_joiners = Depends(OpensTo(Audience.JOIN))
 
 async def _viewer(caller: Annotated[Caller, for_users]) -> UserView:
     assert caller.user is not None  # for_users has refused all other callers
+    return caller.user
+
+
+async def _reader(caller: Annotated[Caller, for_readers]) -> UserView:
+    assert caller.user is not None
     return caller.user
 
 
@@ -103,6 +111,8 @@ TheAddress = Annotated[str, Depends(_address)]
 """The address from which the request comes."""
 Viewer = Annotated[UserView, Depends(_viewer)]
 """The user who sends the request. The route is open to users."""
+ReadingViewer = Annotated[UserView, Depends(_reader)]
+"""The user who sends the request. The route is open to readers."""
 AccountViewer = Annotated[UserView, Depends(_account)]
 """The user who sends the request by password, session or a token of signing in. The route is about the user's own
 account.

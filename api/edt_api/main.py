@@ -30,6 +30,7 @@ from edt_api.access.token_uses import ApiTokenUses
 from edt_api.job_files.following import LogFollowing
 from edt_api.routes import (
     agents,
+    answers,
     applications,
     conductor,
     configuration,
@@ -83,6 +84,7 @@ _RESOURCES = (
     users,
     tokens,
     jobs,
+    answers,
     lives,
     timeline,
     usage,

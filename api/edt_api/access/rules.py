@@ -23,6 +23,7 @@ class Audience(enum.Enum):
 
     ANYONE = "anyone"  # everybody; no credential is read
     USER = "user"  # any user; what changes something needs more than the role viewer or a token of the scope read
+    READER = "reader"  # any user by any credential: the request changes nothing, whatever its method is
     ACCOUNT = "account"  # any user, viewers too, but no API token
     ADMIN = "admin"  # users with the role admin; an API token needs the scope admin
     NODE = "node"  # the node that the path names, with its own token
@@ -75,6 +76,7 @@ _EXCEPTIONS: tuple[tuple[Audience, str, re.Pattern[str]], ...] = tuple(
         (Audience.ACCOUNT, "PUT", r"/api/v1/users/[^/]+/password"),
         *((Audience.ACCOUNT, method, r"/api/v1/tokens") for method in ("GET", "POST")),
         (Audience.ACCOUNT, "DELETE", r"/api/v1/tokens/[^/]+"),
+        (Audience.READER, "POST", r"/api/v1/what-if"),
         (Audience.JOIN, "POST", r"/api/v1/nodes"),
         (Audience.NODE, "GET", rf"{_NODE}/assignments"),
         (Audience.NODE, "POST", rf"{_NODE}/(images|reports|usage)"),
@@ -185,6 +187,7 @@ def refusal(caller: Caller, audience: Audience, node: str | None, method: str) -
     user = caller.user
     admitted, wanted = {
         Audience.USER: (user is not None, "a user"),
+        Audience.READER: (user is not None, "a user"),
         Audience.ACCOUNT: (user is not None, "a user"),
         Audience.ADMIN: (user is not None and user.role is Role.ADMIN, "an admin"),
         Audience.NODE: (caller.node is not None and caller.node == node, f"node {node} itself"),
@@ -201,6 +204,6 @@ def _beyond(caller: Caller, user: UserView, audience: Audience, method: str) -> 
         return Forbidden(_SIGN_IN) if caller.api_token is not None else None
     if audience is Audience.ADMIN:
         return None if user.is_admin else Forbidden(_NO_SCOPE.format(user.scope, Scope.ADMIN))
-    if user.may_change or not changes(method):
+    if audience is Audience.READER or user.may_change or not changes(method):
         return None
     return Forbidden(_READS_ONLY if user.role is Role.VIEWER else _NO_SCOPE.format(user.scope, Scope.SUBMIT))

@@ -224,6 +224,8 @@ class Suggestion(Output):
     """The slots that the job then has."""
     plans: int
     """After how many plans, each of them carried out: 1 is at once, more when slots have to be vacated first."""
+    resubmit: bool
+    """Whether the job has to be submitted anew for it."""
     command: str
     """The command that makes this change; "": there is none that the caller may give."""
 
@@ -338,7 +340,7 @@ class Explained(Output):
     sentence: str
     """The answer in short."""
     waits: Waits | None
-    """None: the job does not wait."""
+    """None: the job does not wait, or the scheduler has not looked at it yet."""
     holds: Holds | None
     """None: the job does not run."""
     entitlement: Entitlement | None

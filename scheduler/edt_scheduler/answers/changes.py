@@ -116,6 +116,8 @@ class NewJob:
     image: bool = False
     after: tuple[str, ...] = ()
     deadline: float | None = None
+    sizes: tuple[int, ...] = ()
+    """The only numbers of slots that it may have, smallest first; empty: those that suit its steps."""
 
 
 Change = MoreSlots | NodeLess | NodeOpened | JobWith | JobStopped | JobResumed | QueueWith | NewJob
@@ -278,12 +280,13 @@ def _with_new(state: State, change: NewJob) -> State:
         after=tuple(name for name in change.after if any(each.id == name for each in state.jobs)),
         deadline=change.deadline,
         models=change.models,
+        allowed=change.sizes,
     )
     return with_free(replace(state, jobs=(*state.jobs, job)))
 
 
 def said(changes: Sequence[Change]) -> list[str]:
-    """A sentence for each change."""
+    """What each change says, as a clause: ``edt-7 has priority 2``."""
     return [_said(change) for change in changes]
 
 
@@ -291,56 +294,61 @@ def _said(change: Change) -> str:
     match change:
         case MoreSlots(slots, device, model):
             kind = model or ("" if device is None else device.upper())
-            return f"a further node with {number(slots, kind)}"
+            return f"there is a further node with {number(slots, kind)}"
         case NodeLess(node):
             return f"node {node} is gone"
         case NodeOpened(node):
             return f"node {node} takes work"
         case JobWith(job):
-            return f"{job} with {' and '.join(_parts(change)) or 'nothing else'}"
+            return f"{job} {' and '.join(_parts(change)) or 'stays as it is'}"
         case JobStopped(job):
             return f"{job} is over"
         case JobResumed(job):
             return f"{job} is resumed"
         case QueueWith(queue):
-            return f"queue {queue or 'root'} with {' and '.join(_queue_parts(change)) or 'nothing else'}"
+            return f"{queue_name(queue)} {' and '.join(_queue_parts(change)) or 'stays as it is'}"
         case NewJob():
             size = number(change.max, "" if change.device is None else change.device.upper())
             least = f", at least {change.min}" if change.min > 1 and not change.gang else ""
             how = f"{size} at once" if change.gang else f"up to {size}{least}"
-            where = f" in queue {change.queue}" if change.queue else ""
-            return f"a new job of {how}, priority {change.priority}{where}"
+            where = f" in {queue_name(change.queue)}" if change.queue else ""
+            return f"there is a new job of {how} with priority {change.priority}{where}"
+
+
+def queue_name(path: str) -> str:
+    """A queue in words."""
+    return f"queue {path}" if path else "the root queue"
 
 
 def _parts(change: JobWith) -> list[str]:
     parts = []
     if change.priority is not None:
-        parts.append(f"priority {change.priority}")
+        parts.append(f"has priority {change.priority}")
     if change.min is not None:
-        parts.append(f"a minimum of {number(change.min)}")
+        parts.append(f"needs {number(change.min)} at least")
     if change.max is not None:
-        parts.append(f"a maximum of {number(change.max)}")
+        parts.append(f"takes {number(change.max)} at most")
     if change.device is not None:
-        parts.append("either kind of slots" if change.device == ANY else f"{change.device.upper()} slots")
+        parts.append("takes slots of either kind" if change.device == ANY else f"takes {change.device.upper()} slots")
     if change.models is not None:
-        parts.append(f"only {' or '.join(change.models)}" if change.models else "any model of GPU")
+        parts.append(f"takes only {' or '.join(change.models)}" if change.models else "takes any model of GPU")
     if change.image is False:
-        parts.append("no image of its own")
+        parts.append("brings no image")
     return parts
 
 
 def _queue_parts(change: QueueWith) -> list[str]:
     parts = []
     if change.quota is not None:
-        parts.append(f"a quota of {number(change.quota)}")
+        parts.append(f"has a quota of {number(change.quota)}")
     if change.limit is not None:
-        parts.append(f"a limit of {number(change.limit)}")
+        parts.append(f"has a limit of {number(change.limit)}")
     if change.unlimited:
-        parts.append("no limit")
+        parts.append("has no limit")
     if change.weight is not None:
-        parts.append(f"weight {change.weight:g}")
+        parts.append(f"has weight {change.weight:g}")
     if change.policy is not None:
-        parts.append(f"policy {change.policy}")
+        parts.append(f"shares by {change.policy}")
     return parts
 
 

@@ -41,6 +41,8 @@ class Forecast:
     settled: Settled
     """What the present plans come to."""
     plans: int
+    whole: bool
+    """Whether it was not cut short: who is not among ``starts`` does not start, as far as it is known now."""
 
 
 def forecast(
@@ -64,19 +66,19 @@ def forecast(
     begun = begun or settled(state)
     clock = _Clock(state)
     clock.follow(begun)
-    made, until = LOOKS, state.now + HORIZON_SECONDS
+    made, until, whole = LOOKS, state.now + HORIZON_SECONDS, True
     awaited = set(clock.jobs) if wanted is None else set(wanted)
     while awaited & clock.jobs.keys():
         moment = clock.next_event()
         if moment > state.now + HORIZON_SECONDS:
             break
         if made + LOOKS > plans or enough():
-            until = clock.now
+            until, whole = clock.now, False
             break
         together = moment + _TOGETHER_SECONDS + _TOGETHER_SHARE * (moment - state.now)
         clock.follow(settled(clock.advance(moment, together)))
         made += LOOKS
-    return Forecast(clock.starts, clock.ends, until, clock.guessed, begun, made)
+    return Forecast(clock.starts, clock.ends, until, clock.guessed, begun, made, whole)
 
 
 class _Clock:

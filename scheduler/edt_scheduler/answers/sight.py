@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from edt_scheduler.plan.state import Job
@@ -21,10 +21,14 @@ class Hidden:
 
 @dataclass(frozen=True)
 class Sight:
-    """Which jobs a viewer may see: all, or those of one user."""
+    """Which jobs a viewer may see."""
 
-    sees: Callable[[str], bool] = lambda _: True
-    """Whether the viewer may see the job of this id."""
+    only: frozenset[str] | None = None
+    """The only ones; None: all."""
+
+    def sees(self, job: str) -> bool:
+        """Whether the viewer may see the job of this id."""
+        return self.only is None or job in self.only
 
     def text(self, sentence: str) -> str:
         """A sentence in which the jobs that the viewer may not see are not named."""

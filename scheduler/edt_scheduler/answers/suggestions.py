@@ -19,6 +19,7 @@ from edt_scheduler.answers.changes import (
     NodeOpened,
     QueueWith,
     changed,
+    number,
     said,
     usual_device,
 )
@@ -45,6 +46,8 @@ class Suggestion:
     """The slots that the job then has."""
     plans: int
     """After how many plans, each of them carried out."""
+    resubmit: bool = False
+    """Whether the job has to be submitted anew for it."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,22 @@ class _Tries:
             then = settled(changed(self._state, change))
             slots = then.held(self._job.id)
             plans = then.since.get(self._job.id, 1)
-            (sentence,) = said([change])
-            self._known[change] = Suggestion(change, sentence, slots, plans) if slots > self._has else None
+            found = Suggestion(change, self._said(change), slots, plans, self._resubmits(change))
+            self._known[change] = found if slots > self._has else None
         return self._known[change]
+
+    def _said(self, change: Change) -> str:
+        if self._job.gang and isinstance(change, JobWith) and change.max is not None:
+            return f"{change.job} asks for {number(change.max)}"
+        (sentence,) = said([change])
+        return sentence
+
+    def _resubmits(self, change: Change) -> bool:
+        """Whether it changes what a job is for good once it is submitted."""
+        if not isinstance(change, JobWith):
+            return False
+        given = change.device, change.models, change.image, change.max if self._job.gang else None
+        return any(each is not None for each in given)
 
     def first(self, values: Sequence[int], make: Callable[[int], Change]) -> list[Suggestion]:
         """The change with the first of these values that is enough, if the last of them is. Enough stays enough."""

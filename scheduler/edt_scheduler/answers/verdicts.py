@@ -83,7 +83,7 @@ def verdicts(job: Job, found: Settled, why: str, sight: Sight) -> Nodes:
             NodeVerdict(node.id, verdict, sentence, node.slots, node.free, tuple(name for name, _ in seen), hidden)
         )
     judged.sort(key=lambda each: (_NEAREST.index(each.verdict), -each.free, -each.slots, each.node))
-    return Nodes(tuple(judged[:MOST_NODES]), Counter(each.verdict.value for each in judged))
+    return Nodes(tuple(judged[:MOST_NODES]), dict(Counter(each.verdict.value for each in judged)))
 
 
 def _judged(

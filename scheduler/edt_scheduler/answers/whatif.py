@@ -97,7 +97,7 @@ def what_if(state: State, changes: Sequence[Change], *, sight: Sight, until: Seq
     effects = compared(state, before, then, after, gone)
     seen = [each for each in effects if each.job == NEW or sight.sees(each.job)][:MOST_JOBS]
     named = {each.job for each in seen}
-    hidden = Counter(each.effect.value for each in effects if each.job not in named)
+    hidden = dict(Counter(each.effect.value for each in effects if each.job not in named))
     return WhatIf(
         state.now,
         _summary(effects),

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edt_scheduler.answers.carrying import Settled, bare, settled
-from edt_scheduler.answers.changes import number
+from edt_scheduler.answers.changes import number, queue_name
 from edt_scheduler.answers.expected import Expected, PastError, expected
-from edt_scheduler.answers.forecast import forecast
+from edt_scheduler.answers.forecast import Forecast, forecast
 from edt_scheduler.answers.sight import Hidden, Sight
 from edt_scheduler.answers.suggestions import Suggestion, Suggestions, suggestions
 from edt_scheduler.answers.verdicts import Nodes, bar, least, verdicts
@@ -162,6 +162,7 @@ def explained(
     sight: Sight,
     enough: Callable[[], bool],
     soon: Callable[[], bool] = lambda: False,
+    come: Forecast | None = None,
     first: float | None = None,
     error: PastError | None = None,
 ) -> Explained:
@@ -173,17 +174,18 @@ def explained(
         sight: which other jobs are named.
         enough: whether the time for an answer is over.
         soon: whether the time for the forecast is over, so that some is left for trying changes.
+        come: the forecast for this state, if that is known.
         first: the start that was expected when the job began to wait.
         error: how far past estimates were off.
     """
     state = bare(state)
     job = next(each for each in state.jobs if each.id == name)
-    present = settled(state)
+    present = come.settled if come is not None else settled(state)
     told = present.first.explain[name]
     entitlement = _entitlement(job, state, told)
     if job.phase is Phase.ENDING:
         return Explained(name, state.now, job.phase, f"{name} ends.", entitlement=entitlement)
-    come = forecast(state, wanted=[name], enough=soon, begun=present)
+    come = come or forecast(state, wanted=[name], enough=soon, begun=present)
     waits = job.phase is Phase.WAITING
     when = expected(name, come, state.now, waits=waits, first=first, error=error)
     if waits:
@@ -210,7 +212,7 @@ def over(name: str, now: float, state: str) -> Explained:
 
 
 def _would(tried: Suggestions) -> list[str]:
-    return [f"It would start now with {tried.items[0].sentence}."] if tried.items else []
+    return [f"It starts now if {tried.items[0].sentence}."] if tried.items else []
 
 
 def _kept_from(blocking: Blocking | None) -> str:
@@ -314,6 +316,8 @@ def _holds(job: Job, state: State, present: Settled, told: Explanation, sight: S
 
 
 def _worth(told: Explanation) -> str:
+    if not told.gain and not told.price:
+        return "slots have no price now: no job has more than its least size"
     if not told.gain:
         return "more slots are worth nothing to it now"
     less = "others make more of it" if told.gain < 1 else "it makes at least as much of it as others"
@@ -347,7 +351,9 @@ def _next(job: Job, state: State, present: Settled, told: Explanation) -> NextSi
     if job.not_before is not None and job.not_before > state.now:
         return NextSize(size, WhyNotMore.BACK_OFF, f"{could}gets nothing until its back-off is over")
     if (full := _full_queue(job, state)) is not None:
-        return NextSize(size, WhyNotMore.QUOTA, f"{could}queue {full.id or 'root'} holds its limit of {full.limit}")
+        return NextSize(size, WhyNotMore.QUOTA, f"{could}{queue_name(full.id)} holds its limit of {full.limit}")
+    if not told.gain and not told.price:
+        return NextSize(size, WhyNotMore.WORTH, f"{could}all slots go to the least sizes of jobs")
     if not told.gain:
         return NextSize(size, WhyNotMore.COST, f"{could}growing would cost more than it brings")
     if told.gain < 1:
