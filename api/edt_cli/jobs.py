@@ -1,133 +1,26 @@
-"""Commands for jobs: submit, ls, get, stop, rm, result."""
+"""Commands for jobs: ls, get, stop, rm, result."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import shlex
 import sys
+import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from edt_api.schemas.jobs import Exec, ExecState, Job, JobPage
+from edt_api.schemas.jobs import ExecState, Job, JobPage
 from edt_api.schemas.step_times import StepTimes
 from edt_cli import metrics, output
 from edt_cli.errors import CannotStart, CliError, Refused
-from edt_cli.follow import follow
 from edt_cli.output import Format, FormatOption
-from edt_cli.pack import pack
 from edt_cli.session import EXECS, OURS, Session, session
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, edt-7.")]
 _GOING_ON = ",".join(state for state in ExecState if not state.over)
-
-
-def submit(
-    context: typer.Context,
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="SCRIPT|FOLDER", help="A script, or a folder with its script. -: none, for --user-cmd."),
-    ],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- ARGUMENTS]", help="After --: the script's own arguments, or the command."),
-    ] = None,
-    max_workers: Annotated[
-        int,
-        typer.Option("--max-workers", "-n", min=1, help="The most workers of an elastic job; all workers of others."),
-    ] = 1,
-    gpus_per_worker: Annotated[int, typer.Option(min=1, help="Slots of each worker.")] = 1,
-    max_restarts: Annotated[int, typer.Option(min=0, help="How often it starts again after it failed.")] = 0,
-    main: Annotated[str | None, typer.Option(help="A folder's script; default main.py, or the only one.")] = None,
-    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
-    framework: Annotated[str, typer.Option(help="One of `edt frameworks`.")] = "edtPyTorch",
-    resume_from: Annotated[
-        str | None,
-        typer.Option(metavar="JOB", help="Begin from the newest checkpoint of this job, which may be over."),
-    ] = None,
-    user_cmd: Annotated[bool, typer.Option("--user-cmd", help="Run the command after -- instead of a script.")] = False,
-    environ: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--env",
-            "-e",
-            metavar="NAME[=VALUE]",
-            help="A variable of the job; repeatable. Without =VALUE: as it is here, for secrets.",
-        ),
-    ] = None,
-    data_path: Annotated[str | None, typer.Option(help="Folder below the platform's data folder.")] = None,
-    image: Annotated[str | None, typer.Option(help="What its containers are made of, on nodes that use them.")] = None,
-    arg: Annotated[list[str] | None, typer.Option("--arg", help="One argument of the script; repeatable.")] = None,
-    unchecked: Annotated[
-        bool, typer.Option("--unchecked", help="Let the server alone check the script, and whether one is needed.")
-    ] = False,
-    follow_it: Annotated[bool, typer.Option("--follow", "-f", help="Show its log; end with its exit status.")] = False,
-    form: FormatOption = Format.TABLE,
-) -> None:
-    """Hand in a job. An elastic one starts with one slot and grows to what is free, up to --max-workers; others start
-    when the slots of all their workers are free."""
-    if form is Format.JSON and follow_it:
-        raise CannotStart("-o json and --follow do not go together: follow with `edt logs -f`")
-    own = [*(arg or []), *(arguments or [])]
-    if user_cmd and not own:
-        raise CannotStart("--user-cmd needs the command after --: edt submit FOLDER --user-cmd -- bash run.sh")
-    if path == Path("-") and not user_cmd and not unchecked:
-        why = "- sends no code, so the job needs a command: edt submit - --user-cmd -- COMMAND"
-        raise CannotStart(f"{why}; or --unchecked, if its framework has a command that needs no script")
-    if path == Path("-") and main is not None:
-        raise CannotStart("--main names a script of a folder, and - sends none")
-    archive = pack(path, main, checked=not unchecked, command=user_cmd) if path != Path("-") else None
-    words = ["--exec-start", framework, "--numWorker", str(max_workers)]
-    words += ["--model-main", archive.main] if archive and archive.main else []
-    words += ["--model-dir", archive.model_dir] if archive and archive.model_dir else []
-    words += ["--workerDeviceNum", str(gpus_per_worker)] if gpus_per_worker > 1 else []
-    words += ["--maxRestarts", str(max_restarts)] if max_restarts else []
-    words += ["--appName", name] if name else []
-    words += ["--resume-from", resume_from] if resume_from else []
-    words += ["--cs-datastore-meta", f"type=fs,data_path={data_path}"] if data_path else []
-    words += ["--msd-image-name", image] if image else []
-    for given in environ or []:
-        words += ["--msd-env", variable(given)]
-    words += [*(["--user-cmd"] if user_cmd else []), "--", *own] if own else []
-    with session(context.obj) as api, archive.file if archive else nullcontext():
-
-        def request() -> dict[str, Any]:
-            form = {"data": json.dumps({"args": shlex.join(words)})}  # not in the URL, which proxies log
-            if archive is None:
-                return {"data": form}
-            archive.file.seek(0)
-            return {"data": form, "files": {"file": (archive.name, archive.file, "application/octet-stream")}}
-
-        job = api.read(Exec, api.post_once(EXECS, request, copies=resume_from is not None))
-        if form is Format.JSON:
-            output.as_json(job)
-        elif follow_it:
-            typer.echo(f"{job.id} submitted", err=True)
-            raise typer.Exit(follow(api, job.id))
-        else:
-            typer.echo(job.id)
-
-
-def variable(given: str) -> str:
-    """Return ``NAME=VALUE`` for an ``--env`` option. Without a value, the value comes from this process's environment.
-
-    Raises:
-        CannotStart: there is no name, or the variable is not set here.
-    """
-    name, equals, _ = given.partition("=")
-    if not name:
-        raise CannotStart(f"--env {given}: it is NAME=VALUE, or NAME for the value that it has here")
-    if equals:
-        return given
-    if name not in os.environ:
-        raise CannotStart(f"--env {name}: it is not set here: export it, or say --env {name}=VALUE")
-    return f"{name}={os.environ[name]}"
 
 
 def ls(
@@ -185,6 +78,13 @@ def get(context: typer.Context, job_id: JobArgument, form: FormatOption = Format
         ("State", output.state(job)),
         ("Kind", job.kind if job.processes is None else _gang(job)),
         ("Slots", "" if job.state.over else _slots(job)),
+        ("Sizes", _sizes(job)),
+        ("Queue", job.queue),
+        ("Priority", str(job.priority) if job.priority != 1 else ""),
+        ("After", ", ".join(job.after)),
+        ("Deadline", _deadline(job)),
+        ("Time limit", f"{output.span(job.time_limit)} in all" if job.time_limit else ""),
+        ("GPUs", ", ".join(job.gpu_models)),
         ("Progress", ", ".join(filter(None, (_progress(job), job.ended_early)))),
         ("Left", f"about {output.span(job.eta_seconds)}" if job.eta_seconds is not None else ""),
         ("Speed", metrics.speed(job)),
@@ -231,6 +131,25 @@ def _slots(job: Job) -> str:
     if job.processes is None:
         return f"{job.slots} of at most {job.max_workers}, {job.workers} training"
     return f"{job.slots}/{job.max_workers}" + ("" if job.slots else ", all at once or none")
+
+
+def _sizes(job: Job) -> str:
+    """Return which sizes a job may have besides its most slots; "": any."""
+    if job.processes is not None:
+        return ""
+    least = f"at least {job.min_workers}" if job.min_workers > 1 else ""
+    return ", ".join(filter(None, (least, f"only {', '.join(map(str, job.sizes))}" if job.sizes else "")))
+
+
+def _deadline(job: Job) -> str:
+    if job.deadline is None:
+        return ""
+    when = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(job.deadline))
+    left = job.deadline - time.time()
+    if job.finished_at is not None:
+        late = job.finished_at - job.deadline
+        return f"{when}, " + (f"missed by {output.span(late)}" if late > 0 else "kept")
+    return f"{when}, " + (f"in {output.span(left)}" if left > 0 else f"past for {output.span(-left)}")
 
 
 def stop(context: typer.Context, jobs: Annotated[list[str], typer.Argument(metavar="JOB…")]) -> None:

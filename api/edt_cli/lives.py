@@ -8,9 +8,10 @@ import typer
 
 from edt_api.schemas.jobs import Changed
 from edt_cli import output
-from edt_cli.jobs import JobArgument, for_each, variable
+from edt_cli.jobs import JobArgument, for_each
 from edt_cli.output import Format, FormatOption
 from edt_cli.session import OURS, Session, session
+from edt_cli.submit import variable
 
 _Jobs = Annotated[list[str], typer.Argument(metavar="JOB…", help="Ids of jobs, edt-7.")]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edt_cli import cluster, doctor, emulate, events, frameworks, jobs, lives, login, logs, tokens
+from edt_cli import cluster, doctor, emulate, events, frameworks, jobs, lives, login, logs, submit, tokens
 from edt_cli.errors import CliError
 from edt_cli.up import command as up
 
@@ -32,7 +32,7 @@ def options(
 app.command("up")(up.up)
 app.command("agent")(up.agent)
 app.command("doctor")(doctor.doctor)
-app.command("submit")(jobs.submit)
+app.command("submit")(submit.submit)
 app.command("ls")(jobs.ls)
 app.command("get")(jobs.get)
 app.command("logs")(logs.logs)
