@@ -13,6 +13,7 @@ import typer
 
 from edt_api.schemas.jobs import Exec
 from edt_cli import output
+from edt_cli.answers import dry_run
 from edt_cli.errors import CannotStart
 from edt_cli.follow import follow
 from edt_cli.output import Format, FormatOption
@@ -86,12 +87,15 @@ def submit(
         bool, typer.Option("--unchecked", help="Let the server alone check the script, and whether one is needed.")
     ] = False,
     follow_it: Annotated[bool, typer.Option("--follow", "-f", help="Show its log; end with its exit status.")] = False,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Only say when and where it would start, and why.")] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Hand in a job. An elastic one starts with --min-workers and grows to what is free and worth it, up to
     --max-workers; others start when the slots of all their workers are free."""
     if form is Format.JSON and follow_it:
         raise CannotStart("-o json and --follow do not go together: follow with `edt logs -f`")
+    if dry and follow_it:
+        raise CannotStart("--dry-run submits nothing that --follow could follow")
     own = [*(arg or []), *(arguments or [])]
     if user_cmd and not own:
         raise CannotStart("--user-cmd needs the command after --: edt submit FOLDER --user-cmd -- bash run.sh")
@@ -127,6 +131,9 @@ def submit(
         words += ["--msd-env", variable(given)]
     words += [*(["--user-cmd"] if user_cmd else []), "--", *own] if own else []
     with session(context.obj) as api, archive.file if archive else nullcontext():
+        if dry:
+            dry_run(api, shlex.join(words), form)
+            return
 
         def request() -> dict[str, Any]:
             form = {"data": json.dumps({"args": shlex.join(words)})}  # not in the URL, which proxies log

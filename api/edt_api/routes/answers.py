@@ -116,7 +116,7 @@ def _command(found: Suggestion, viewer: UserView) -> str:
         case changes.NodeOpened(node) if viewer.is_admin:
             return f"edt nodes uncordon {shlex.quote(node)}"
         case changes.QueueWith(queue) if viewer.is_admin and change.quota is not None:
-            return f"edt queues set {shlex.quote(queue)} --quota {change.quota}"
+            return f"edt queue set {shlex.quote(queue or '/')} --quota {change.quota}"
         case changes.QueueWith(queue) if viewer.is_admin and change.limit is not None:
-            return f"edt queues set {shlex.quote(queue)} --limit {change.limit}"
+            return f"edt queue set {shlex.quote(queue or '/')} --limit {change.limit}"
     return ""
