@@ -53,7 +53,8 @@ def elastic(number: int, most: int = 4, **others: object) -> Job:
 
 
 def gang(number: int, slots: int, **others: object) -> Job:
-    return elastic(number, slots, **{"gang": True, "engines": None, "steps_left": None, "points": (), **others})
+    whole = {"gang": True, "min": slots, "engines": None, "steps_left": None, "points": ()}
+    return elastic(number, slots, **{**whole, **others})
 
 
 def state(nodes: list[Node], *jobs: Job, queues: tuple[Queue, ...] = ()) -> State:

@@ -29,7 +29,7 @@ def job(number: int, steps: float = 300.0, most: int = 4, **others: object) -> J
 
 
 def gang(number: int, slots: int, steps: float = 300.0, **others: object) -> Job:
-    return job(number, steps, slots, **{"gang": True, "engines": None, **others})
+    return job(number, steps, slots, **{"gang": True, "min": slots, "engines": None, **others})
 
 
 def what_comes(state: State, seconds: int = 3000) -> tuple[dict[str, float], dict[str, float]]:
@@ -106,6 +106,8 @@ def test_a_time_limit_ends_a_job_in_the_forecast() -> None:
     state = settled(State(0.0, (node(),), (gang(1, 4, 1e6), gang(2, 4)))).state
     limited = replace(state, jobs=tuple(replace(each, ends_by=90.0 if each.held else None) for each in state.jobs))
     assert forecast(limited).starts["edt-2"] == pytest.approx(90.0, abs=1)
+    waiting = State(0.0, (node(),), (gang(1, 4, 1e6, time_limit=70.0), gang(2, 4)))
+    assert forecast(waiting).ends["edt-1"] == pytest.approx(70.0, abs=1)
 
 
 def test_what_can_never_start_has_no_time_and_the_forecast_ends_by_itself() -> None:

@@ -10,6 +10,7 @@ from typing import ClassVar
 from edt_scheduler.answers.carrying import with_free, without
 from edt_scheduler.errors import ChangeInvalid
 from edt_scheduler.model.nodes import Device
+from edt_scheduler.model.queues import belongs_to
 from edt_scheduler.model.states import Health
 from edt_scheduler.plan.queues import Queue, Sharing
 from edt_scheduler.plan.state import Job, Node, Phase, State
@@ -116,6 +117,8 @@ class NewJob:
     image: bool = False
     after: tuple[str, ...] = ()
     deadline: float | None = None
+    time_limit: float | None = None
+    """For how many seconds it may train; None: for as long as it takes."""
     sizes: tuple[int, ...] = ()
     """The only numbers of slots that it may have, smallest first; empty: those that suit its steps."""
 
@@ -218,7 +221,7 @@ def _job(job: Job, change: JobWith) -> Job:
             raise ChangeInvalid("min", f"{job.id} is a gang: it starts with all its slots or waits")
         if most % job.unit:
             raise ChangeInvalid("max", f"got {most}; {job.id} has workers of {job.unit} slots each")
-        least = job.min
+        least = most
     elif least > most:
         raise ChangeInvalid("min", f"got {least}, which is more than its maximum {most}")
     if change.image:
@@ -226,7 +229,7 @@ def _job(job: Job, change: JobWith) -> Job:
     return replace(
         job,
         max=most,
-        min=min(least, most) if not job.gang else least,
+        min=least,
         priority=change.priority if change.priority is not None else job.priority,
         device=job.device if change.device is None else None if change.device == ANY else Device(change.device),
         models=job.models if change.models is None else tuple(name.lower() for name in change.models),
@@ -273,12 +276,13 @@ def _with_new(state: State, change: NewJob) -> State:
         gang=change.gang,
         unit=change.unit if change.gang else 1,
         user=change.user,
-        queue=change.queue,
+        queue=belongs_to(change.queue, {queue.id for queue in state.queues}),
         priority=change.priority,
-        min=1 if change.gang else change.min,
+        min=change.max if change.gang else change.min,
         submitted=state.now,
         after=tuple(name for name in change.after if any(each.id == name for each in state.jobs)),
         deadline=change.deadline,
+        time_limit=change.time_limit,
         models=change.models,
         allowed=change.sizes,
     )

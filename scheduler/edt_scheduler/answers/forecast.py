@@ -122,11 +122,19 @@ class _Clock:
                 self.starts[job.id] = self.now
                 if job.id in self.guessed:
                     self._left[job.id] = self._guess(job)
-            if started and job.engines is None and not job.gang and not job.allowed:
-                # Its script will say how many engines it can use; its user has asked for so many.
-                self.jobs[job.id] = replace(job, engines=job.max)
-            else:
-                self.jobs[job.id] = job
+            self.jobs[job.id] = self._limited(self._begun(job) if started else job, known)
+
+    def _begun(self, job: Job) -> Job:
+        """A job that has just started. Its script will say how many engines it can use; its user asks for so many."""
+        if job.engines is None and not job.gang and not job.allowed:
+            job = replace(job, engines=job.max)
+        return job if job.time_limit is None else replace(job, ends_by=self.now + job.time_limit)
+
+    def _limited(self, job: Job, before: Job | None) -> Job:
+        """A job whose time limit stands still while it waits."""
+        if job.held or before is None or before.ends_by is None:
+            return job
+        return replace(job, ends_by=None, time_limit=max(0.0, before.ends_by - self.now))
 
     def _guess(self, job: Job) -> float:
         """What a job has to do whose work is not known."""

@@ -14,16 +14,17 @@ from typing import Generic, TypeVar
 from sqlalchemy import Connection
 
 from edt_scheduler.answers.carrying import bare
-from edt_scheduler.answers.changes import NEW, Change, JobResumed, JobStopped, JobWith, NewJob, changed
+from edt_scheduler.answers.changes import NEW, Change, JobResumed, JobStopped, JobWith, NewJob, QueueWith, changed
 from edt_scheduler.answers.expected import PastError
 from edt_scheduler.answers.forecast import forecast
 from edt_scheduler.answers.sight import Sight
 from edt_scheduler.answers.whatif import MOST_JOBS, JobEffect, WhatIf, compared, what_if
 from edt_scheduler.answers.why import Explained, explained, over
-from edt_scheduler.decide.snapshot import Snapshot, read
-from edt_scheduler.errors import SubmissionInvalid
+from edt_scheduler.decide.snapshot import present
+from edt_scheduler.errors import ChangeInvalid, SubmissionInvalid
 from edt_scheduler.model.jobs import MOST_SLOTS, JobFilter, JobOrder, JobSpec, exec_id, job_number
 from edt_scheduler.model.nodes import Device
+from edt_scheduler.model.queues import canonical, fault
 from edt_scheduler.model.states import ACTIVE, JobState
 from edt_scheduler.operations.execs import visible
 from edt_scheduler.operations.images import check_image
@@ -62,11 +63,11 @@ def explain(platform: Platform, name: str, *, viewer: UserView) -> Asked[Explain
     """Why a job waits, or has as many slots as it has. Raises NoSuchJob."""
     with platform.database.snapshot() as tx:
         row = visible(tx, name, viewer)
-        state = _state(tx, platform)
         sight = _sight(tx, viewer)
         estimate = estimates.of_job(tx, row.id)
         rule = row.waiting["blocking"] if row.waiting else None
         error = _past_error(tx, rule)
+    state = present(platform).state
     if all(job.id != name for job in state.jobs):
         return Asked(_Elsewhere(name, state.now, JobState(row.state)))
     first = estimate.expected_at if estimate is not None else None
@@ -82,10 +83,9 @@ def dry_run(platform: Platform, spec: JobSpec, *, owner: UserView) -> Asked[DryR
     check_image(platform, spec.image, owner)
     _check(spec)
     with platform.database.snapshot() as tx:
-        state = _state(tx, platform)
         sight = _sight(tx, owner)
         error = _past_error(tx, None)
-    return Asked(_DryRun(state, _as_change(spec, owner), sight, error, spec.remark))
+    return Asked(_DryRun(present(platform).state, _as_change(spec, owner), sight, error, spec.remark))
 
 
 def ask_what_if(platform: Platform, changes: Sequence[Change], *, viewer: UserView) -> Asked[WhatIf]:
@@ -99,9 +99,9 @@ def ask_what_if(platform: Platform, changes: Sequence[Change], *, viewer: UserVi
         for change in changes:
             if isinstance(change, JobWith | JobStopped | JobResumed):
                 visible(tx, change.job, viewer)
-        state = _state(tx, platform)
         sight = _sight(tx, viewer)
-    owned = [replace(change, user=viewer.name) if isinstance(change, NewJob) else change for change in changes]
+    state = present(platform).state
+    owned = [_in_place(change, viewer) for change in changes]
     changed(bare(state), *owned)  # refuses what cannot be
     return Asked(_WhatIf(state, tuple(owned), sight))
 
@@ -113,7 +113,7 @@ def estimate_starts(platform: Platform) -> int:
     """
     with platform.database.snapshot() as tx:
         known = estimates.known(tx)
-        state = _state(tx, platform)
+    state = present(platform).state
     waiting = [
         job.id
         for job in state.jobs
@@ -135,10 +135,6 @@ def estimate_starts(platform: Platform) -> int:
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _state(tx: Connection, platform: Platform) -> State:
-    return Snapshot.of(read(tx, platform.secret_key.keys()), platform.clock()).state
-
-
 def _sight(tx: Connection, viewer: UserView) -> Sight:
     if viewer.sees_all:
         return Sight()
@@ -150,6 +146,24 @@ def _past_error(tx: Connection, rule: str | None) -> PastError | None:
     """How far past estimates were off: those of jobs that waited by the same rule if there are enough, or all."""
     same = estimates.errors(tx, rule) if rule is not None else []
     return PastError.of(same if len(same) >= _FEW else estimates.errors(tx))
+
+
+def _in_place(change: Change, viewer: UserView) -> Change:
+    """A change with the path of its queue as it is stored, and with its user."""
+    match change:
+        case NewJob():
+            return replace(change, user=viewer.name, queue=_path(change.queue))
+        case QueueWith():
+            return replace(change, queue=_path(change.queue))
+    return change
+
+
+def _path(text: str) -> str:
+    """Raises ChangeInvalid: there can be no queue of this path."""
+    path = canonical(text)
+    if (wrong := fault(path)) is not None:
+        raise ChangeInvalid("queue", wrong)
+    return path
 
 
 def _check(spec: JobSpec) -> None:
@@ -173,6 +187,7 @@ def _as_change(spec: JobSpec, owner: UserView) -> NewJob:
         image=spec.image is not None,
         after=spec.after,
         deadline=spec.deadline,
+        time_limit=spec.time_limit,
         sizes=spec.sizes,
     )
 

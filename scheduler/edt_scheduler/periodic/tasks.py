@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edt_scheduler.errors import SchedulerError, Unavailable
+from edt_scheduler.operations.answers import estimate_starts
 from edt_scheduler.operations.execs import end_never_started_jobs, stop_jobs_of_removed_users
 from edt_scheduler.operations.images import ask_for_pulls
 from edt_scheduler.periodic import retention, rollups
@@ -52,6 +53,7 @@ TASKS: tuple[Task, ...] = (
     Task("edt.set-aside", "job folders of no known job moved, old uploads removed", 30, 300, sweep_leftovers),
     Task("edt.stop-left-jobs", "jobs stopped of users who were removed", 30, 120, stop_jobs_of_removed_users),
     Task("edt.end-never-started", "jobs ended that waited too long for their start", 10, 120, end_never_started_jobs),
+    Task("edt.estimate-starts", "starts estimated of jobs that wait", 10, 120, estimate_starts),
     Task("edt.remove-folders", "folders of deleted or old jobs removed", 30, 300, retention.remove_folders),
     Task("edt.delete-old-jobs", "jobs deleted because of their age", 300, 120, retention.delete_old_jobs),
     Task("edt.remove-old-results", "results marked to be removed for age", 300, 120, retention.remove_old_results),
