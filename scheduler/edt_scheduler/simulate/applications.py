@@ -127,6 +127,9 @@ class Application:
         Args:
             placement: GPUs on each node.
             local: the batch of one GPU, in samples.
+
+        Raises:
+            BadWorkload: if nothing like that was measured.
         """
         used = tuple(number for number in placement if number)
         first = min(used[turn:] + used[:turn] for turn in range(len(used)))
@@ -136,9 +139,25 @@ class Application:
             return float(np.interp(local, at, [point[1] for point in line])), float(
                 np.interp(local, at, [point[2] for point in line])
             )
-        step, sync = self._between([min(len(used), _MOST_NODES), sum(used), local])[0]
+        step, sync = self._spread(min(len(used), _MOST_NODES), sum(used), local)
         if math.isnan(step):
-            raise BadWorkload(f"{self.name}: nothing was measured around {sum(used)} GPUs with batches of {local}")
+            where = f"{sum(used)} GPUs on {len(used)} nodes"
+            raise BadWorkload(f"{self.name}: nothing was measured around {where} with {local} samples on each GPU")
+        return step, sync
+
+    def fastest(self, batch: int, gpus: int, per_node: int) -> float:
+        """Seconds of an iteration of a global batch on so many GPUs, wherever on nodes of ``per_node`` they are."""
+        local, before = self.split(batch, gpus)
+        found = [self._spread(nodes, gpus, local) for nodes in range(-(-gpus // per_node), min(gpus, _MOST_NODES) + 1)]
+        for place, line in self._lines.items():
+            if sum(map(int, place)) == gpus and line[0][0] <= local <= line[-1][0]:
+                found.append(self.times(tuple(map(int, place)), local))
+        return min(step + before * (step - sync) for step, sync in found if not math.isnan(step))
+
+    @cache  # noqa: B019
+    def _spread(self, nodes: int, gpus: int, local: int) -> tuple[float, float]:
+        """The times on so many nodes, between what was measured; NaN: outside of it."""
+        step, sync = self._between([nodes, gpus, local])[0]
         return float(step), float(sync)
 
     @cached_property

@@ -11,8 +11,10 @@ from typing import Protocol
 
 from edt_scheduler.simulate.applications import GPUS_PER_NODE, Application
 from edt_scheduler.simulate.training import Split, Training
-from edt_scheduler.simulate.workload import Submission
+from edt_scheduler.simulate.workload import BadWorkload, Submission
 
+_MOST_SECONDS = 60 * 86400.0
+"""A run that takes longer is taken for one that never ends."""
 Allocation = Mapping[str, Sequence[int]]
 """Job to the node of each of its GPUs, those of one node together."""
 
@@ -52,6 +54,8 @@ class Rules:
     """Seconds for which a job stands still after each change of its GPUs."""
     noise: float = 0.0
     """The standard deviation of the factor by which the steps of a job differ from the measured ones."""
+    wrong: float = 1.0
+    """What policies are told of a job's work is wrong by a factor between 1 / ``wrong`` and ``wrong``."""
     failures_per_hour: float = 0.0
     """The part of the nodes that fail in an hour. The jobs of a failed node lose what they have trained since their
     last checkpoint, and the node is back at the next decision."""
@@ -71,11 +75,40 @@ class Run:
     """The allocation after each decision that has changed it."""
 
 
+def trainings(
+    submissions: Sequence[Submission],
+    applications: Callable[[str], Application],
+    rules: Rules,
+    split: Split | None = None,
+) -> list[Training]:
+    """The jobs of a workload, before they begin. The same rules give each job the same noise and the same estimate.
+
+    Args:
+        submissions: who submits what and when.
+        applications: an application by its name.
+        rules: how cluster and clock behave.
+        split: chooses the batches, where they may change.
+    """
+    chance, guess = random.Random(rules.seed), random.Random(rules.seed + 1)  # noqa: S311 (a simulation that repeats)
+    return [
+        Training(
+            each,
+            application,
+            None if application.is_rigid else split,
+            slower=max(0.5, chance.gauss(1.0, rules.noise)),
+            estimate=rules.wrong ** guess.uniform(-1.0, 1.0),
+        )
+        for each in submissions
+        for application in [applications(each.application)]
+    ]
+
+
 def run(
     submissions: Sequence[Submission],
     applications: Callable[[str], Application],
     policy: Policy,
     rules: Rules | None = None,
+    progress: Callable[[float, int], None] | None = None,
 ) -> Run:
     """Train all jobs of a workload to their end.
 
@@ -84,21 +117,15 @@ def run(
         applications: an application by its name.
         policy: decides on the GPUs. It is used up by one run.
         rules: how cluster and clock behave.
+        progress: is told the virtual time, in seconds, and how many jobs have ended, after each decision.
 
     Raises:
         ValueError: if the policy gives out more GPUs of a node than it has.
+        BadWorkload: if nothing was measured of where the policy has put a job, or the jobs never end.
     """
     rules = rules or Rules()
-    chance = random.Random(rules.seed)  # noqa: S311 (a simulation that can be repeated)
-    jobs = [
-        Training(
-            each,
-            applications(each.application),
-            None if applications(each.application).is_rigid else policy.split,
-            slower=max(0.5, chance.gauss(1.0, rules.noise)),
-        )
-        for each in submissions
-    ]
+    chance = random.Random(rules.seed + 2)  # noqa: S311
+    jobs = trainings(submissions, applications, rules, policy.split)
     nodes = dict.fromkeys(range(rules.nodes), rules.gpus)
     found = Run(jobs, rules)
     held: Allocation = {}
@@ -119,12 +146,21 @@ def run(
         used = Counter(node for gpus in given.values() for node in gpus)
         if any(number > nodes[node] for node, number in used.items()):
             raise ValueError(f"at {now:.0f} s more GPUs are given out than there are: {used}")
+        if not given and all(job.submit <= now for job in jobs):
+            waits = next(iter(live.values()))
+            raise BadWorkload(
+                f"{waits.name} wants {waits.gpus} GPUs and never starts: the cluster has {sum(nodes.values())}"
+            )
+        if now > _MOST_SECONDS:
+            raise BadWorkload(f"after {now / 86400:.0f} simulated days {len(live)} jobs have not ended")
         for name, job in live.items():
             if list(given.get(name, ())) != list(held.get(name, ())):
                 job.place(tuple(Counter(given.get(name, ())).values()), rules.pause)
         if given != held:
             found.history.append((now, {name: tuple(gpus) for name, gpus in given.items()}))
         held = given
+        if progress is not None:
+            progress(now, sum(job.ended is not None for job in jobs))
     return found
 
 

@@ -32,6 +32,9 @@ class Metrics:
     """GPU-hours that jobs held."""
     used: float
     """The share of the cluster's GPU-seconds that jobs held, until the last one ended."""
+    useful: float
+    """The share of the GPU-seconds that jobs held which they would have needed on one GPU alone: less than 1 by pauses
+    and by what more GPUs cost."""
     unfairness: float
     """The worst finish-time ratio: the time from submission to end beside that on a fair part of the cluster, which is
     all its GPUs by the mean number of jobs that were there in that time."""
@@ -60,6 +63,7 @@ def measure(run: Run) -> Metrics:
         lost=sum(job.lost_seconds for job in jobs) / held,
         gpu_hours=held / 3600,
         used=held / (run.rules.nodes * run.rules.gpus * makespan),
+        useful=sum(job.useful_seconds for job in jobs) / held,
         unfairness=max(ratios),
         unfair=sum(ratio > 1 for ratio in ratios) / len(ratios),
         decision_mean=statistics.fmean(decisions),
@@ -78,7 +82,7 @@ def _ratio(job: Training, others: Sequence[Training], run: Run) -> float:
     all_gpus = run.rules.nodes * run.rules.gpus
     fair = max(1, min(int(all_gpus * lived / together), job.application.most_gpus(job.batch), all_gpus))
     iterations = job.application.iterations(job.batch, job.application.epochs - 1)
-    alone = iterations * job.application.step_seconds(job.batch, compact(fair, run.rules.gpus))
+    alone = iterations * job.application.step_seconds(job.batch, compact(fair, run.rules.gpus)) * job.slower
     return lived / (alone + run.rules.pause)
 
 

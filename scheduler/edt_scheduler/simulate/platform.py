@@ -11,9 +11,8 @@ from edt_scheduler.plan.curves import Point
 from edt_scheduler.plan.policy import plan
 from edt_scheduler.plan.state import Job, Node, Phase, State
 from edt_scheduler.plan.worth import Weights
-from edt_scheduler.simulate.applications import GPUS_PER_NODE
 from edt_scheduler.simulate.cluster import Allocation
-from edt_scheduler.simulate.training import Split, Training
+from edt_scheduler.simulate.training import Split, Training, steps_left
 
 _LOOKS = 4
 """How many plans follow each other at one instant, at most."""
@@ -29,20 +28,21 @@ class Platform:
         weights: the parameters of the plan.
     """
 
-    split: Split | None = None
-
     def __init__(
         self, pause: float = 30.0, *, known: bool = True, remembers: bool = True, weights: Weights | None = None
     ) -> None:
+        self.split: Split | None = None
         self._pause, self._known, self._remembers = pause, known, remembers
         self._weights = weights or Weights()
         self._earlier: dict[tuple[str, int], dict[tuple[int, int], float]] = {}
         self._homes: dict[str, str] = {}
+        self._gpus, self._per_node = 0, 1
 
     def allocate(
         self, jobs: Mapping[str, Training], nodes: Mapping[int, int], held: Allocation, now: float
     ) -> Allocation:
         given: dict[str, tuple[int, ...]] = {name: tuple(gpus) for name, gpus in held.items()}
+        self._gpus, self._per_node = sum(nodes.values()), max(nodes.values())
         for _ in range(_LOOKS):  # what one plan takes back, the next one gives to somebody else
             used = Counter(node for gpus in given.values() for node in gpus)
             state = State(
@@ -63,7 +63,7 @@ class Platform:
         return given
 
     def _job(self, place: int, job: Training, gpus: tuple[int, ...]) -> Job:
-        most = min(64, job.application.most_gpus(job.batch))
+        most = min(self._gpus, job.application.most_gpus(job.batch))
         return Job(
             id=job.name,
             submit=place,
@@ -71,7 +71,7 @@ class Platform:
             phase=Phase.RUNNING if gpus else Phase.WAITING,
             alloc={_name(node): number for node, number in Counter(gpus).items()},
             head_node=self._homes.get(job.name) if gpus else None,
-            allowed=_sizes(most),
+            allowed=self._sizes(most),
             points=self._points(job),
             steps_left=steps_left(job) if self._known else None,
             attained=job.held_seconds,
@@ -88,21 +88,11 @@ class Platform:
         seen = {**earlier, **own} if self._remembers else own
         return tuple(Point(gpus, nodes, seconds) for (gpus, nodes), seconds in sorted(seen.items()))
 
-
-def steps_left(job: Training) -> float:
-    """How many steps a job with a fixed batch still has."""
-    application, epoch = job.application, job.epoch
-    before = application.iterations(job.batch, epoch - 1) if epoch else 0.0
-    after = application.iterations(job.batch, epoch)
-    start, end = application.progress[epoch], application.progress[epoch + 1]
-    done = before + (job.progress - start) / (end - start) * (after - before)
-    return application.iterations(job.batch, application.epochs - 1) - done
-
-
-def _sizes(most: int) -> tuple[int, ...]:
-    """Powers of two on one node, then whole nodes."""
-    small = [2**power for power in range(int(math.log2(GPUS_PER_NODE)) + 1) if 2**power <= most]
-    return (*small, *range(2 * GPUS_PER_NODE, most + 1, GPUS_PER_NODE))
+    def _sizes(self, most: int) -> tuple[int, ...]:
+        """Powers of two on one node, then whole nodes."""
+        node = self._per_node
+        small = [2**power for power in range(int(math.log2(node)) + 1) if 2**power <= min(node, most)]
+        return (*small, *range(2 * node if small[-1] == node else node, most + 1, node))
 
 
 def _name(node: int) -> str:

@@ -1,10 +1,13 @@
-"""Published policies, to compare with: FIFO, Tiresias and Optimus, each after its description and its authors' rules.
+"""Published policies, to compare with: FIFO, Tiresias, Optimus and AFS-L, each after its description.
 
 * FIFO: jobs start in the order of submission, on the GPUs that their users have tuned them for.
 * Tiresias (NSDI 2019), as the Pollux authors have set it: two queues by attained service, with 16 GPU-hours between
   them; the first queue comes first, jobs are preempted, and a job always has the GPUs that its user has asked for.
 * Optimus (EuroSys 2018), as they have set it: each job gets a GPU, then the job whose remaining time falls most gets
   one more, with step times that are known exactly.
+* AFS-L (NSDI 2021): one GPU after the other goes to the job that comes first when each two are compared. Of two jobs
+  the shorter comes first, unless a GPU more makes the longer one faster by a larger part. It is told the true step
+  times and how much work is left, and goes from one size to the next that is faster, since step times are not concave.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Mapping
 
 from edt_scheduler.simulate.applications import compact
 from edt_scheduler.simulate.cluster import Allocation
-from edt_scheduler.simulate.training import Split, Training
+from edt_scheduler.simulate.training import Split, Training, steps_left
 
 DEMOTED_AFTER = 16 * 3600
 """GPU-seconds after which Tiresias moves a job to its second queue."""
@@ -93,6 +96,9 @@ class Optimus:
 
     split: Split | None = None
 
+    def __init__(self) -> None:
+        self._seconds: dict[tuple[str, int, int], float] = {}
+
     def allocate(
         self, jobs: Mapping[str, Training], nodes: Mapping[int, int], held: Allocation, now: float
     ) -> Allocation:
@@ -115,8 +121,7 @@ class Optimus:
                 given[name] = _take(free, numbers[name])
         return given
 
-    @staticmethod
-    def _gain(job: Training, gpus: int) -> float:
+    def _gain(self, job: Training, gpus: int) -> float:
         """Seconds by which one GPU more shortens a job."""
         application = job.application
         if gpus >= application.most_gpus(job.batch):
@@ -125,10 +130,85 @@ class Optimus:
         left = 1.0
         if last > job.epoch:
             left = application.iterations(job.batch, last) - application.iterations(job.batch, job.epoch)
-        now, then = (
-            application.step_seconds(job.batch, compact(number), accumulates=True) for number in (gpus, gpus + 1)
-        )
-        return (now - then) * left
+        return (self._step(job, gpus) - self._step(job, gpus + 1)) * left * job.estimate
+
+    def _step(self, job: Training, gpus: int) -> float:
+        """Seconds of a step on so many GPUs, on as few nodes as possible."""
+        key = job.application.name, job.batch, gpus
+        if key not in self._seconds:
+            self._seconds[key] = job.application.step_seconds(job.batch, compact(gpus), accumulates=True)
+        return self._seconds[key]
+
+
+class AfsL:
+    """One GPU more for the job that comes first by AFS's comparison of two jobs."""
+
+    split: Split | None = None
+
+    def __init__(self) -> None:
+        self._rates: dict[tuple[str, int, int], float] = {}
+
+    def allocate(
+        self, jobs: Mapping[str, Training], nodes: Mapping[int, int], held: Allocation, now: float
+    ) -> Allocation:
+        left = sum(nodes.values())
+        numbers = dict.fromkeys(jobs, 0)
+        works = {name: steps_left(job) for name, job in jobs.items()}
+        starting = sorted(jobs, key=lambda name: works[name] / self._rate(jobs[name], 1))
+        for name in starting[:left]:
+            numbers[name] = 1
+        left -= min(left, len(starting))
+        while left > 0:
+            first: tuple[str, int] | None = None
+            for name, job in jobs.items():
+                size = self._next(job, numbers[name], left)
+                if size and (first is None or self._precedes(jobs, works, numbers, (name, size), first)):
+                    first = name, size
+            if first is None:
+                break
+            left -= first[1] - numbers[first[0]]
+            numbers[first[0]] = first[1]
+        given = {name: gpus for name, gpus in held.items() if len(gpus) == numbers[name]}
+        free = _free(nodes, given)
+        for name in sorted(jobs, key=lambda each: -numbers[each]):
+            if numbers[name] and name not in given:
+                given[name] = _take(free, numbers[name])
+        return given
+
+    def _precedes(
+        self,
+        jobs: Mapping[str, Training],
+        works: Mapping[str, float],
+        numbers: Mapping[str, int],
+        one: tuple[str, int],
+        other: tuple[str, int],
+    ) -> bool:
+        """Whether the next size of ``one`` comes before that of ``other``."""
+
+        def length(name: str) -> float:
+            return works[name] / self._rate(jobs[name], numbers[name])
+
+        (short, small), (long, large) = sorted((one, other), key=lambda each: length(each[0]))
+        now, then = self._rate(jobs[short], numbers[short]), self._rate(jobs[short], small)
+        gain = (then - now) / now / (small - numbers[short])
+        now, then = self._rate(jobs[long], numbers[long]), self._rate(jobs[long], large)
+        first = long if (then - now) / then / (large - numbers[long]) > gain else short
+        return first == one[0]
+
+    def _next(self, job: Training, number: int, left: int) -> int:
+        """The next size at which a job is faster; 0: there is none that fits."""
+        if not number:
+            return 0
+        most = min(job.application.most_gpus(job.batch), number + left)
+        now = self._rate(job, number)
+        return next((size for size in range(number + 1, most + 1) if self._rate(job, size) > now), 0)
+
+    def _rate(self, job: Training, gpus: int) -> float:
+        """Steps per second on so many GPUs, on as few nodes as possible."""
+        key = job.application.name, job.batch, gpus
+        if key not in self._rates:
+            self._rates[key] = 1 / job.application.step_seconds(job.batch, compact(gpus))
+        return self._rates[key] / job.slower
 
 
 def _free(nodes: Mapping[int, int], given: Allocation) -> Counter[int]:

@@ -20,10 +20,16 @@ class Training:
         application: what was measured of its application.
         split: chooses its batch; None: its batch is the one that its user has tuned.
         slower: its steps take so many times as long as they were measured: noise.
+        estimate: policies are told so many times the work that it has left.
     """
 
     def __init__(
-        self, submission: Submission, application: Application, split: Split | None = None, slower: float = 1.0
+        self,
+        submission: Submission,
+        application: Application,
+        split: Split | None = None,
+        slower: float = 1.0,
+        estimate: float = 1.0,
     ) -> None:
         self.name, self.submit, self.gpus, self.batch = (
             submission.name,
@@ -47,9 +53,12 @@ class Training:
         self.resizes = 0
         self.held_seconds = self.lost_seconds = 0.0
         """GPU-seconds that it held, and those of them in which it waited for a resize to end."""
+        self.useful_seconds = 0.0
+        """The seconds in which one GPU alone would have done what it did with those that it held."""
+        self.slower, self.estimate = slower, estimate
         self._split = split
-        self._slower = slower
         self._pause = 0.0
+        self._speed = 0.0
 
     @property
     def held(self) -> int:
@@ -85,7 +94,7 @@ class Training:
         """Progress per second on the GPUs that it has, without pauses."""
         batch = self.held * self.local * (self.passes_before + 1)
         step, sync = self.application.times(self.placement, self.local)
-        return self.application.gain(batch, self.epoch) / ((step + (step - sync) * self.passes_before) * self._slower)
+        return self.application.gain(batch, self.epoch) / ((step + (step - sync) * self.passes_before) * self.slower)
 
     def advance(self, seconds: float) -> None:
         """Let time go by."""
@@ -104,11 +113,13 @@ class Training:
             end = self.application.progress[self.epoch + 1]
             if self.progress + rate * seconds < end:
                 self.progress += rate * seconds
+                self.useful_seconds += seconds * self._speed
                 self._pass(seconds)
                 return
             spent = min(seconds, round((end - self.progress) / rate))  # whole seconds, as Pollux's simulator has them
             self.progress = end
             self.epoch += 1
+            self.useful_seconds += spent * self._speed
             self._pass(spent)
             seconds -= spent
             if self.epoch == self.application.epochs:
@@ -135,9 +146,26 @@ class Training:
         else:
             local, self.passes_before = self._split(self, self.held)
             self.local = min(local, int(self.application.max_batch / (self.held * (self.passes_before + 1))))
+        self._speed = self._beside_one() if self.placement else 0.0
+
+    def _beside_one(self) -> float:
+        """How many times as fast it trains as on one GPU with the same global batch."""
+        step, sync = self.application.times(self.placement, self.local)
+        batch = self.held * self.local * (self.passes_before + 1)
+        return self.application.step_seconds(batch, (1,)) / (step + (step - sync) * self.passes_before)
 
     def _observe(self) -> None:
         step, sync = self.application.times(self.placement, self.local)
         nodes = sum(bool(number) for number in self.placement)
-        self.seen.setdefault((nodes, self.held, self.local), (step * self._slower, sync * self._slower))
+        self.seen.setdefault((nodes, self.held, self.local), (step * self.slower, sync * self.slower))
         self.gradient = self.application.gradient(self.held * self.local * (self.passes_before + 1), self.epoch)
+
+
+def steps_left(job: Training) -> float:
+    """How many steps a job with a fixed batch still has, as a policy is told."""
+    application, epoch = job.application, job.epoch
+    before = application.iterations(job.batch, epoch - 1) if epoch else 0.0
+    after = application.iterations(job.batch, epoch)
+    start, end = application.progress[epoch], application.progress[epoch + 1]
+    done = before + (job.progress - start) / (end - start) * (after - before)
+    return (application.iterations(job.batch, application.epochs - 1) - done) * job.estimate

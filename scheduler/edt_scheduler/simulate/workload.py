@@ -33,27 +33,36 @@ def read_workload(path: Path) -> list[Submission]:
         path: CSV file with the columns name, time, application, num_replicas and batch_size.
 
     Raises:
-        BadWorkload: if the file is not there, lacks a column, or holds something else than a number.
+        BadWorkload: if the file is not there, lacks a column, holds something else than a number or a number out of
+            range, or two jobs of one name.
     """
-    found = []
+    found: dict[str, Submission] = {}
     for line, row in enumerate(read_rows(path), 2):
         try:
-            found.append(
-                Submission(
-                    row["name"],
-                    int(row["time"]),
-                    row["application"],
-                    int(row["num_replicas"]),
-                    int(row["batch_size"]),
-                )
+            name = row["name"]
+            if name in found:
+                raise ValueError(f"there is a job {name} already")
+            found[name] = Submission(
+                name,
+                _whole(row, "time", 0),
+                row["application"],
+                _whole(row, "num_replicas", 1),
+                _whole(row, "batch_size", 1),
             )
         except KeyError as error:
             raise BadWorkload(f"{path}: the column {error.args[0]} is missing") from None
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise BadWorkload(f"{path}, line {line}: {error}") from None
     if not found:
         raise BadWorkload(f"{path} holds no job")
-    return found
+    return list(found.values())
+
+
+def _whole(row: Mapping[str, str], column: str, least: int) -> int:
+    value = int(row[column])
+    if value < least:
+        raise ValueError(f"{column} is {value}, and takes a number from {least}")
+    return value
 
 
 def read_rows(path: Path) -> Iterator[Mapping[str, str]]:
