@@ -73,10 +73,11 @@ def _stand_by(platform: Platform, listener: Listener) -> None:
                 log.info("deciding, every %g s and when notified", platform.settings.tick_seconds)
                 shown = ""
                 loop = Loop(platform, time.monotonic)
-                while not listener.stopped and leads():
-                    if loop.once():
-                        _show_life(platform)
-                    listener.wait(platform.settings.tick_seconds)
+                with loop.silence.observed():
+                    while not listener.stopped and leads():
+                        if loop.once():
+                            _show_life(platform)
+                        listener.wait(platform.settings.tick_seconds)
                 if not listener.stopped:
                     log.warning("the session that held the lock is lost: no longer deciding")
         except (AlreadyLeading, Unavailable, OSError) as error:  # an OSError comes from a full disk, for example

@@ -7,12 +7,15 @@
     │   ├── NoSuchNode
     │   ├── NoSuchImage
     │   ├── NoSuchFramework
+    │   ├── NoSuchQueue
+    │   ├── NoSuchDecision
     │   └── NoSuchToken
     ├── Conflict
     │   ├── UserExists
     │   ├── PasswordChanged
     │   ├── LastAdmin
     │   ├── NodeInUse
+    │   ├── QueueInUse
     │   ├── IllegalTransition
     │   ├── AlreadyLeading
     │   ├── JobOver
@@ -22,6 +25,9 @@
     ├── Invalid
     │   ├── SubmissionInvalid
     │   ├── EpochsInvalid
+    │   ├── SizeInvalid
+    │   ├── PriorityInvalid
+    │   ├── QueueInvalid
     │   ├── UserInvalid
     │   ├── TokenInvalid
     │   ├── NodeInvalid
@@ -110,6 +116,20 @@ class NoSuchFramework(NotFound):
         super().__init__(f"framework {name[:64]!r} is not among those that were added: list them with `edt frameworks`")
 
 
+class NoSuchQueue(NotFound):
+    """There is no queue of this path."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"no queue {path[:128]!r}: list them with `edt queues`")
+
+
+class NoSuchDecision(NotFound):
+    """There is no recorded decision of this number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"no decision {number} is recorded: records are kept for some time, `edt decisions` lists them")
+
+
 class NoSuchToken(NotFound):
     """There is no API token of this number, or it is another user's."""
 
@@ -160,6 +180,13 @@ class NodeInUse(Conflict):
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"node {name!r} cannot be removed: {why}")
+
+
+class QueueInUse(Conflict):
+    """The queue cannot be removed while there are queues below it."""
+
+    def __init__(self, path: str, below: str) -> None:
+        super().__init__(f"queue {path} has queues below it: remove {below} first")
 
 
 class IllegalTransition(Conflict):
@@ -226,6 +253,18 @@ class SubmissionInvalid(Invalid):
 
 class EpochsInvalid(Invalid):
     """The job cannot have so many epochs."""
+
+
+class SizeInvalid(Invalid):
+    """The job cannot have this least or largest number of slots."""
+
+
+class PriorityInvalid(Invalid):
+    """The job cannot have this priority."""
+
+
+class QueueInvalid(Invalid):
+    """There can be no such queue, or it cannot have such numbers."""
 
 
 class UserInvalid(Invalid):

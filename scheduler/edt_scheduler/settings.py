@@ -136,6 +136,12 @@ class Settings(BaseSettings):
     """How many points are left of metrics that were thinned out."""
     usage_days: float = Field(default=2.0, gt=0, le=MOST_DAYS)
     """For how many days each sample of the use of slots is kept."""
+    usage_half_life_hours: float = Field(default=24.0, gt=0, le=24 * MOST_DAYS, allow_inf_nan=False)
+    """In how many hours the slot-seconds that a user has had in a queue come to count half as much."""
+    decisions_hours: float = Field(default=48.0, gt=0, le=24 * MOST_DAYS)
+    """For how many hours each recorded decision is kept."""
+    decisions_megabytes: float = Field(default=256.0, gt=0)
+    """How many megabytes the records of decisions may take together; the oldest go first."""
     usage_users_days: Days = None
     """For how many days the daily slot time of each user is kept. Empty, the default: for ever."""
     secret_key_file: Path | None = None

@@ -86,15 +86,14 @@ class Waiting:
     """Why a job holds no slot, with its place in the queue and the numbers of slots."""
 
     blocking: str
-    """``capacity``, ``cooldown``, ``vacating``, ``nodes`` (no node is up) or ``key`` (its environment cannot be
-    opened).
-    """
+    """A ``plan.state.Blocking``."""
     reason: str
     rank: int
-    """Place among the waiting jobs; 1 is next."""
+    """Place among the waiting jobs, by priority and then by number; 1 is next; 0: it is paused."""
     need: int
     """Number of slots with which the job would start."""
     free: int
+    """Number of slots that are free now, on nodes that take work."""
 
 
 @dataclass(frozen=True)
@@ -288,7 +287,8 @@ class EventView:
     time: float
     kind: str
     """The kind of a report, or one of ``state``, ``remark``, ``attempt``, ``head-node``, ``resize``, ``capped``,
-    ``stop-requested``, ``paused``, ``resumed``, ``extended``, ``resumed-from``, ``waiting``, ``results-removed``.
+    ``stop-requested``, ``paused``, ``resumed``, ``extended``, ``bounds`` (of its size), ``priority``, ``resumed-from``,
+    ``waiting``, ``results-removed``.
     """
     fence: int
     message: str

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from edt_contract.reports import ExitKind, ReportKind
 from edt_scheduler.decide.reconcile import look
-from edt_scheduler.decide.snapshot import Rows, read
+from edt_scheduler.decide.reading import Rows, read
 from edt_scheduler.home import fence_files
 from edt_scheduler.home.fence_files import FENCE_SECONDS
 from edt_scheduler.model.states import JobState, ResizeCause
@@ -465,7 +465,7 @@ class TestTheWritersLock:
         progress = {"step": 7, "of": 100, "workers": 2, "epoch": 1, "epochs": 3, "loss": 0.5, "samples_per_second": 9.0}
         node.report((job, 1), ReportKind.PROGRESS, **progress)
         assert stage.job(job).progress["step"] == 7
-        assert rows(stage) == before
+        assert rows(stage).same(before)
 
     def test_a_plan_is_made_anew_where_something_else_is_the_case_under_the_lock(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch

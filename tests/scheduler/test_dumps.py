@@ -72,9 +72,12 @@ def _sums(dump: Dump, job: Row) -> dict[str, Any]:
     """0025: sums of the history of a job that is not over."""
     resizes = [row for row in dump.rows["resizes"] if row["job_id"] == job["id"] and job["finished_at"] is None]
     held = [row for row in dump.rows["allocations"] if row["job_id"] == job["id"] and job["finished_at"] is None]
+    ended = [row for row in dump.rows["attempts"] if row["job_id"] == job["id"] and job["finished_at"] is None]
+    ran = [row["ended_at"] - row["started_at"] for row in ended if row["ended_at"] and row["started_at"]]
     pauses = [row["pause_seconds"] for row in resizes if row["pause_seconds"] is not None]
     return {
         "slot_seconds": float(sum(row["released_at"] - row["decided_at"] for row in held if row["released_at"])),
+        "ran_seconds": float(sum(ran)),
         "resized_at": max((row["decided_at"] for row in resizes), default=None),
         "pauses": len(pauses),
         "pause_seconds": float(sum(pauses)),
@@ -85,6 +88,7 @@ FILLED: Mapping[tuple[str, str], Callable[[Dump, Row], Any]] = {
     ("attempts", "coordinator_node_id"): _host,
     ("jobs", "uncompared_step"): _uncompared,
     ("jobs", "slot_seconds"): lambda dump, job: _sums(dump, job)["slot_seconds"],
+    ("jobs", "ran_seconds"): lambda dump, job: _sums(dump, job)["ran_seconds"],
     ("jobs", "resized_at"): lambda dump, job: _sums(dump, job)["resized_at"],
     ("jobs", "pauses"): lambda dump, job: _sums(dump, job)["pauses"],
     ("jobs", "pause_seconds"): lambda dump, job: _sums(dump, job)["pause_seconds"],

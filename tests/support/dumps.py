@@ -148,8 +148,9 @@ def _number_on(connection: Connection, tables: Mapping[str, Table]) -> None:
 
 
 def _read(table: str, row: Row) -> Row:
-    columns = metadata.tables[table].columns if table in metadata.tables else {}
-    held = {name for name in row if name in columns and isinstance(columns[name].type, LargeBinary)}
+    known = metadata.tables.get(table)
+    columns = known.columns if known is not None else ()
+    held = {column.name for column in columns if isinstance(column.type, LargeBinary)}
     return {name: bytes.fromhex(value) if name in held else value for name, value in row.items()}
 
 

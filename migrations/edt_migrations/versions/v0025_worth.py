@@ -7,6 +7,8 @@ merged is never edited.
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
@@ -28,8 +30,7 @@ def upgrade() -> None:
     _decisions()
     for name, table, where in (
         ("ix_jobs_fence_due", "jobs", "fence_due IS NOT NULL"),
-        ("ix_jobs_pending_timeout", "jobs", "state = 'PENDING' AND pending_timeout IS NOT NULL"),
-        ("ix_jobs_time_limit", "jobs", "state = 'RUNNING' AND time_limit IS NOT NULL"),
+        ("ix_jobs_pending_timeout", "jobs", "pending_timeout IS NOT NULL AND finished_at IS NULL"),
         ("ix_resizes_unwoken", "resizes", "woken_at IS NULL"),
     ):
         few = sa.text(where)
@@ -38,7 +39,7 @@ def upgrade() -> None:
 
 
 def _columns_of_jobs() -> None:
-    for column in (
+    columns: tuple[sa.Column[Any], ...] = (
         sa.Column("gpu_models", NULLABLE_JSON),
         sa.Column("max_slots", sa.Integer()),
         sa.Column("sizes", NULLABLE_JSON),
@@ -47,29 +48,34 @@ def _columns_of_jobs() -> None:
         sa.Column("deadline", sa.Double()),
         sa.Column("time_limit", sa.Double()),
         sa.Column("prior_key", sa.Text()),
+        sa.Column("stopped_for", sa.Text()),
         sa.Column("slot_seconds", sa.Double(), server_default="0", nullable=False),
+        sa.Column("ran_seconds", sa.Double(), server_default="0", nullable=False),
         sa.Column("resized_at", sa.Double()),
         sa.Column("pauses", sa.Integer(), server_default="0", nullable=False),
         sa.Column("pause_seconds", sa.Double(), server_default="0", nullable=False),
-    ):
+    )
+    for column in columns:
         op.add_column("jobs", column)
-    for name in ("priority", "min_slots"):  # with a constraint, which Alembic cannot add on SQLite
+    # with constraints, which Alembic cannot add on SQLite
+    for name in ("priority", "submitted_priority", "min_slots"):
         op.execute(
             f"ALTER TABLE jobs ADD COLUMN {name} INTEGER DEFAULT '1' NOT NULL "
             f"CONSTRAINT ck_jobs_{name} CHECK ({name} >= 1)"
         )
-    for column, what, table in (
+    for name, what, table in (
         ("slot_seconds", "coalesce(sum(released_at - decided_at), 0)", "allocations"),
+        ("ran_seconds", "coalesce(sum(ended_at - started_at), 0)", "attempts"),
         ("resized_at", "max(decided_at)", "resizes"),
         ("pauses", "count(pause_seconds)", "resizes"),
         ("pause_seconds", "coalesce(sum(resizes.pause_seconds), 0)", "resizes"),
     ):
         found = f"SELECT {what} FROM {table} WHERE job_id = jobs.id"  # noqa: S608
-        op.execute(f"UPDATE jobs SET {column} = ({found}) WHERE finished_at IS NULL")  # noqa: S608
+        op.execute(f"UPDATE jobs SET {name} = ({found}) WHERE finished_at IS NULL")  # noqa: S608
 
 
 def _speeds() -> None:
-    def columns() -> list[sa.Column[object]]:
+    def columns() -> list[sa.Column[Any]]:
         return [
             sa.Column("model", sa.Text(), nullable=False),
             sa.Column("workers", sa.Integer(), autoincrement=False, nullable=False),

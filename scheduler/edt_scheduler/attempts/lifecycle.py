@@ -58,6 +58,7 @@ def take_back(
     cause: ResizeCause,
     detail: str,
     now: float,
+    numbers: Mapping[str, float] | None = None,
 ) -> None:
     """Ask for open allocations of a job. If no agent has heard of an allocation, its slot is free at once.
 
@@ -69,6 +70,7 @@ def take_back(
         cause: why the job shrinks.
         detail: the cause in words, for people.
         now: the current time, in seconds since the epoch.
+        numbers: with what this was decided, for the event.
     """
     asked = [row for row in asked if row.release_asked_at is None]
     if not asked:
@@ -76,7 +78,7 @@ def take_back(
     held = [row for row in allocations.open_of(tx, job_id, fence) if row.release_asked_at is None]
     sizes = (len(held), len(held) - len(asked))
     concerned = {row.node_id for row in asked}
-    resize_id = resizes.add(tx, job_id, fence, cause, detail, sizes, concerned, now)
+    resize_id = resizes.add(tx, job_id, fence, cause, detail, sizes, concerned, now, numbers)
     allocations.ask_back(tx, [row.id for row in asked], resize_id, now)
     for row in asked:
         if row.handed_at is None and allocations.close(tx, row.id, ExitKind.LEFT, now):
@@ -85,22 +87,28 @@ def take_back(
     outbox.put_nodes(tx, concerned, now, resize_id)
 
 
-def stop(tx: Connection, job: Row[Any], now: float) -> None:
-    """Stop a job for its user: end every process of the job. The job becomes KILLED when the last process is gone.
+def stop(tx: Connection, job: Row[Any], now: float, why: str | None = None) -> None:
+    """Stop a job: end every process of the job. The job becomes KILLED when the last process is gone.
 
     Does nothing if the job's stop was requested before, or if the job is over.
+
+    Args:
+        tx: the write transaction.
+        job: the job's row.
+        now: the current time, in seconds since the epoch.
+        why: why the platform stops it, as its message from then on; None: its user has asked for it.
     """
     if job.stop_requested_at is not None or JobState(job.state).terminal:
         return
-    jobs.change(tx, job.id, stop_requested_at=now)
+    jobs.change(tx, job.id, stop_requested_at=now, stopped_for=why)
     environs.erase(tx, job.id)
-    jobs.record(tx, job.id, "stop-requested", "stop requested", {}, now)
+    jobs.record(tx, job.id, "stop-requested", why or "stop requested", {}, now)
     attempt = attempts.live(tx, job.id)
     if attempt is None:
-        conclude(tx, job, JobState.KILLED, None, "stopped while nothing of it ran", now)
+        conclude(tx, job, JobState.KILLED, why, why or "stopped while nothing of it ran", now)
     else:
         held = allocations.open_of(tx, job.id, attempt.fence)
-        take_back(tx, job.id, attempt.fence, held, ResizeCause.STOP, "stopped by its user", now)
+        take_back(tx, job.id, attempt.fence, held, ResizeCause.STOP, why or "stopped by its user", now)
         outbox.put_nodes_of_attempt(tx, job.id, attempt.fence, now)
         settle(tx, job.id, now)
     outbox.put_scheduler(tx, now)
@@ -143,6 +151,8 @@ def settle(tx: Connection, job_id: int, now: float) -> None:
         # Every supervisor left, and no report says why the whole attempt ended.
         end = End(ExitKind.STOPPED if stop_requested else ExitKind.LEFT)
     attempts.change(tx, job_id, attempt.fence, kind=end.kind, message=end.message or attempt.message, ended_at=now)
+    if attempt.started_at is not None:
+        jobs.change(tx, job_id, ran_seconds=job.ran_seconds + max(0.0, now - attempt.started_at))
     if any(row.ended_at is None for row in supervisors):
         # Processes of the attempt may still live on a lost node. They are fenced before the job's next attempt starts.
         jobs.change(tx, job_id, fence_due=attempt.fence + 1)
@@ -189,14 +199,17 @@ def _move_on(tx: Connection, job: Row[Any], attempt: Row[Any], end: End, now: fl
             message = f"{message or 'the script failed'} ({refusal})"
     after = state_after(kind, stop_requested=stop_requested, again=again)
     one_slot = job.engines is None and not attempt.gang
-    if after is JobState.FINISHED and one_slot and job.num_worker * job.worker_device_num > 1:
+    if after is JobState.FINISHED and one_slot and jobs.most_slots(job) > 1:
         message = message or _NOT_ELASTIC
     if after is JobState.FINISHED and _wanted_more(job, attempt):
         message = message or _too_late(job)
     wait = backoff_seconds(ExitKind.LOST if lost else kind, times)
     values["not_before"] = now + wait if wait else None
     # The message is about the last attempt; earlier losses are in the history. A user who stopped the job knows why.
+    # So does one whose job the platform has stopped: it reads why.
     values["message"] = None if after is JobState.KILLED and kind is ExitKind.LEFT else message or None
+    if after is JobState.KILLED and job.stopped_for is not None:
+        values["message"] = job.stopped_for
     jobs.change(tx, job.id, **values)
     sentence, data = _sentence(after, kind, message), {"kind": kind, "wait_seconds": wait}
     if again:

@@ -1,4 +1,5 @@
-"""What a user wants of a job before it is over: that it pauses, goes on, or has another number of epochs.
+"""What a user wants of a job before it is over: that it pauses, goes on, has another number of epochs, other
+bounds of its size, or another priority.
 
 Call these functions inside a write transaction.
 """
@@ -11,8 +12,9 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from edt_scheduler.attempts import lifecycle
-from edt_scheduler.errors import EpochsInvalid, JobOver, NotNow
-from edt_scheduler.model.jobs import exec_id
+from edt_scheduler.errors import EpochsInvalid, JobOver, NotNow, PriorityInvalid, SizeInvalid
+from edt_scheduler.model.jobs import MOST_SLOTS, exec_id
+from edt_scheduler.model.queues import MOST_PRIORITY
 from edt_scheduler.model.states import JobState, ResizeCause
 from edt_scheduler.store import allocations, attempts, jobs, outbox
 
@@ -113,6 +115,81 @@ def extend(tx: Connection, job: Row[Any], epochs: int, by: str, now: float) -> N
         why = f"goes on with {epochs} epochs in all"
         lifecycle.take_back(tx, job.id, attempt.fence, held, ResizeCause.EXTEND, why, now)
         lifecycle.settle(tx, job.id, now)
+    outbox.put_scheduler(tx, now)
+
+
+def resize(tx: Connection, job: Row[Any], least: int | None, most: int | None, by: str, now: float) -> None:
+    """Change the fewest and the most slots of an elastic job. None: it stays as it is.
+
+    Raises:
+        JobOver: the job is over.
+        SizeInvalid: the job cannot have this number; ``field`` is ``min`` or ``max``.
+        NotNow: the job is a gang, is being stopped, or has just ended its training.
+    """
+    name = exec_id(job.id)
+    if JobState(job.state).terminal:
+        raise JobOver(name, job.state, "it cannot get other slots any more")
+    if job.gang is not None:
+        raise NotNow(name, "is a gang: it has the size with which it was submitted")
+    if job.stop_requested_at is not None:
+        raise NotNow(name, "is being stopped: it cannot get other slots any more")
+    if _has_trained(attempts.live(tx, job.id)):
+        raise NotNow(name, "has just ended its training: its script does the rest without slots")
+    before = (job.min_slots, jobs.most_slots(job))
+    after = (before[0] if least is None else least, before[1] if most is None else most)
+    _check_sizes(job, least, most, after)
+    if after == before:
+        return
+    jobs.change(tx, job.id, min_slots=after[0], max_slots=after[1])
+    told = f"{by} gave it {after[0]} to {after[1]} slots instead of {before[0]} to {before[1]}"
+    jobs.record(tx, job.id, "bounds", told, {"by": by, "min": after[0], "max": after[1], "before": list(before)}, now)
+    outbox.put_scheduler(tx, now)
+
+
+def _check_sizes(job: Row[Any], least: int | None, most: int | None, after: tuple[int, int]) -> None:
+    for field, number in (("min", least), ("max", most)):
+        if number is not None and not 1 <= number <= MOST_SLOTS:
+            raise SizeInvalid(field, f"got {number}, takes a whole number of slots from 1 to {MOST_SLOTS}")
+    if most is not None and job.engines is not None and most > max(job.engines, jobs.most_slots(job)):
+        has = f"one step of {exec_id(job.id)} has {job.engines} micro-batches"
+        raise SizeInvalid("max", f"got {most}, takes at most {job.engines}: {has}")
+    if after[0] > after[1]:
+        field = "max" if least is None else "min"
+        than = f"at least the min, {after[0]}" if field == "max" else f"at most the max, {after[1]}"
+        raise SizeInvalid(field, f"got {most if field == 'max' else least}, takes {than}")
+    if job.sizes and not any(after[0] <= size <= after[1] for size in job.sizes):
+        sizes = ", ".join(map(str, job.sizes))
+        raise SizeInvalid("max" if least is None else "min", f"leaves none of the sizes of {exec_id(job.id)}: {sizes}")
+
+
+def set_priority(tx: Connection, job: Row[Any], priority: int, by: str, now: float, *, unlimited: bool) -> None:
+    """Change a job's priority.
+
+    Args:
+        tx: the write transaction.
+        job: the job's row.
+        priority: from 1; jobs of a higher one come first.
+        by: name of the user who changes it.
+        now: the current time, in seconds since the epoch.
+        unlimited: whether it may be higher than that with which the job was submitted.
+
+    Raises:
+        JobOver: the job is over.
+        PriorityInvalid: it is no priority, or higher than the user may set.
+    """
+    name = exec_id(job.id)
+    if JobState(job.state).terminal:
+        raise JobOver(name, job.state, "its priority means nothing any more")
+    if not 1 <= priority <= MOST_PRIORITY:
+        raise PriorityInvalid("priority", f"got {priority}, takes a whole number from 1 to {MOST_PRIORITY}")
+    if priority > job.submitted_priority and not unlimited:
+        most = f"{job.submitted_priority}, with which {name} was submitted"
+        raise PriorityInvalid("priority", f"got {priority}, takes at most {most}; an admin may set a higher one")
+    if priority == job.priority:
+        return
+    jobs.change(tx, job.id, priority=priority)
+    data = {"by": by, "priority": priority, "before": job.priority}
+    jobs.record(tx, job.id, "priority", f"{by} gave it the priority {priority} instead of {job.priority}", data, now)
     outbox.put_scheduler(tx, now)
 
 

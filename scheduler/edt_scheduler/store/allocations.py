@@ -58,8 +58,25 @@ def on_node(tx: Connection, job_id: int, fence: int, node_id: int) -> list[Row[A
 
 def every_open(tx: Connection) -> list[Row[Any]]:
     """All open allocations, oldest first, with the columns that a decision needs."""
-    query = select(*allocations.c["id", "job_id", "fence", "node_id", "slot", "handed_at", "release_asked_at"])
-    return list(tx.execute(query.where(allocations.c.released_at.is_(None)).order_by(allocations.c.id)))
+    return list(tx.execute(_FOR_THE_PLAN.where(allocations.c.released_at.is_(None)).order_by(allocations.c.id)))
+
+
+def open_among(tx: Connection, numbers: Iterable[int]) -> list[Row[Any]]:
+    """Those of these allocations that are open, as ``every_open`` has them."""
+    return rows_of(tx, _FOR_THE_PLAN.where(allocations.c.released_at.is_(None)), allocations.c.id, numbers)
+
+
+_COLUMNS = ("id", "job_id", "fence", "node_id", "slot", "handed_at", "release_asked_at", "decided_at", "joined_at")
+_FOR_THE_PLAN = select(*allocations.c[*_COLUMNS])
+
+
+def freed_since(tx: Connection, since: float) -> list[Row[Any]]:
+    """The allocations that were released from ``since`` on, in that order: node, slot, job with its ``state``, time and
+    ``kind``.
+    """
+    query = select(*allocations.c["node_id", "slot", "job_id", "released_at", "kind"], jobs.c.state)
+    query = query.join(jobs, jobs.c.id == allocations.c.job_id).where(allocations.c.released_at >= since)
+    return list(tx.execute(query.order_by(allocations.c.released_at, allocations.c.id)))
 
 
 def desired_on(tx: Connection, node_id: int) -> list[Row[Any]]:
@@ -119,9 +136,17 @@ def mark(tx: Connection, allocation: int, **values: Any) -> None:
 
 
 def close(tx: Connection, allocation: int, kind: ExitKind, now: float) -> bool:
-    """Note that the engine's process was seen gone. False: this was known already."""
+    """Note that the engine's process was seen gone, and count how long its job held the slot. False: this was known
+    already.
+    """
     key = and_(allocations.c.id == allocation, allocations.c.released_at.is_(None))
-    return tx.execute(update(allocations).where(key).values(released_at=now, kind=kind)).rowcount == 1
+    closing = update(allocations).where(key).values(released_at=now, kind=kind)
+    row = tx.execute(closing.returning(*allocations.c["job_id", "decided_at"])).one_or_none()
+    if row is None:
+        return False
+    held = jobs.c.slot_seconds + max(0.0, now - row.decided_at)
+    tx.execute(update(jobs).where(jobs.c.id == row.job_id).values(slot_seconds=held))
+    return True
 
 
 def unasked_ends(tx: Connection, job_id: int, since: float) -> list[float]:
@@ -138,21 +163,6 @@ def unasked_ends(tx: Connection, job_id: int, since: float) -> list[float]:
         allocations.c.kind.not_in([ExitKind.PULL_FAILED, ExitKind.LEFT]),
     )
     return list(tx.execute(query).scalars())
-
-
-def last_holder(tx: Connection, held: Sequence[tuple[int, str]]) -> Row[Any, Any, Any, Any] | None:
-    """The newest closed allocation of these slots, with its job's ``state``. ``held`` has a node's id
-    and a slot each.
-    """
-    slot = or_(*(and_(allocations.c.node_id == node, allocations.c.slot == name) for node, name in held))
-    query = (
-        select(allocations.c.job_id, allocations.c.released_at, allocations.c.kind, jobs.c.state)
-        .join(jobs, jobs.c.id == allocations.c.job_id)
-        .where(allocations.c.released_at.is_not(None), slot)
-        .order_by(allocations.c.released_at.desc(), allocations.c.id.desc())
-        .limit(1)
-    )
-    return tx.execute(query).one_or_none()
 
 
 def between(tx: Connection, since: float, until: float) -> list[Row[Any]]:

@@ -33,7 +33,7 @@ def live(tx: Connection, job_id: int) -> Row[Any] | None:
 
 def every_live(tx: Connection) -> list[Row[Any]]:
     """All live attempts, with the columns that a decision needs."""
-    query = select(*attempts.c["job_id", "fence", "head_node_id", "kind", "trained_at"])
+    query = select(*attempts.c["job_id", "fence", "head_node_id", "kind", "trained_at", "started_at"])
     return list(tx.execute(query.where(attempts.c.ended_at.is_(None)).order_by(attempts.c.job_id)))
 
 

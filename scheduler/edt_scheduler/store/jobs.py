@@ -75,6 +75,7 @@ def _row(job: NewJob, now: float) -> dict[str, Any]:
         "gpu_models": list(job.spec.gpu_models) or None,
         "sizes": list(job.spec.sizes) or None,
         "after": [job_number(name) for name in job.spec.after],
+        "submitted_priority": job.spec.priority,
         "id": job.number,
         "user_id": job.user_id,
         "state": JobState.SUBMITTED,
@@ -238,18 +239,59 @@ def take_off(tx: Connection, numbers: Iterable[int], now: float) -> None:
     write_to(tx, update(jobs).values(deleted_at=now), jobs.c.id, numbers)
 
 
-def for_the_plan(tx: Connection) -> list[Row[Any]]:
+def for_the_plan(tx: Connection, numbers: Iterable[int] | None = None) -> list[Row[Any]]:
     """The jobs that wait or run, in submit order, with the columns that a decision needs.
 
-    Few columns are read, because there may be thousands of jobs and little of them changes often.
+    Few columns are read, because there may be thousands of jobs and little of them changes often. JSON is read as text,
+    because most jobs have the same.
+
+    Args:
+        tx: The open transaction.
+        numbers: Only those of these jobs; None: all.
+
+    Returns:
+        Rows whose first ``HARD`` columns are those that a decision depends on. The others change while a job trains.
     """
-    whose = jobs.c["id", "fence", "fence_due", "stop_requested_at", "paused_at", "paused_by", "waiting"]
-    where = jobs.c["image", "device"]
-    size = jobs.c["num_worker", "worker_device_num", "engines", "engines_at", "not_before", "cap", "cap_until"]
-    is_gang = jobs.c.gang.is_not(None).label("is_gang")
-    return list(
-        tx.execute(select(*whose, *where, *size, is_gang).where(jobs.c.state.in_(_DECIDED_ON)).order_by(jobs.c.id))
-    )
+    query = select(*_HARD_COLUMNS, *_SOFT_COLUMNS).join_from(jobs, users).where(jobs.c.state.in_(_DECIDED_ON))
+    if numbers is not None:
+        return rows_of(tx, query, jobs.c.id, numbers)
+    return list(tx.execute(query.order_by(jobs.c.id)))
+
+
+_HARD_COLUMNS = (
+    *jobs.c["id", "fence", "fence_due", "stop_requested_at", "paused_at", "paused_by", "image", "device", "created_at"],
+    *jobs.c["num_worker", "worker_device_num", "max_slots", "min_slots", "engines", "engines_at", "not_before"],
+    *jobs.c["cap", "cap_until", "user_id", "queue", "priority", "deadline", "time_limit", "prior_key", "steps_total"],
+    *jobs.c["resized_at", "ran_seconds", "state"],
+    *(cast(jobs.c[name], Text).label(name) for name in ("sizes", "gpu_models", "after")),
+    jobs.c.gang.is_not(None).label("is_gang"),
+    users.c.name.label("owner"),
+)
+HARD = len(_HARD_COLUMNS)
+"""Number of the columns of ``for_the_plan`` that a decision depends on."""
+_SOFT_COLUMNS = (
+    cast(jobs.c.waiting, Text).label("waiting"),
+    *jobs.c["slot_seconds", "pauses", "pause_seconds"],
+    jobs.c.progress["step"].as_string().label("step"),
+)
+
+
+def ranks(tx: Connection, numbers: Collection[int]) -> dict[int, int]:
+    """The place of each of these jobs among all that wait, by priority and then by number; 1 is next.
+
+    Jobs that do not wait, or are paused, are left out.
+    """
+    place = func.row_number().over(order_by=(jobs.c.priority.desc(), jobs.c.id)).label("place")
+    waits = (jobs.c.state == JobState.PENDING, jobs.c.waiting.is_not(None), jobs.c.paused_at.is_(None))
+    placed = select(jobs.c.id, place).where(*waits).subquery()
+    query = select(placed.c.id, placed.c.place)
+    return {row.id: row.place for row in rows_of(tx, query, placed.c.id, numbers)}
+
+
+def states_of(tx: Connection, numbers: Iterable[int]) -> dict[int, JobState]:
+    """The states of those of these jobs that there are, deleted or not."""
+    found = rows_of(tx, select(jobs.c.id, jobs.c.state), jobs.c.id, numbers)
+    return {row.id: JobState(row.state) for row in found}
 
 
 def submitted(tx: Connection, most: int) -> list[int]:
@@ -269,6 +311,8 @@ def never_started_in_time(tx: Connection, now: float, limit: int) -> list[Row[An
     paused job stands still.
     """
     waits = (
+        jobs.c.pending_timeout.is_not(None),
+        jobs.c.finished_at.is_(None),
         jobs.c.state == JobState.PENDING,
         jobs.c.started_at.is_(None),
         jobs.c.fence == 0,

@@ -60,6 +60,11 @@ def name(tx: Connection, node_id: int) -> str:
     return str(tx.execute(select(nodes.c.name).where(nodes.c.id == node_id)).scalar_one())
 
 
+def names(tx: Connection, node_ids: Iterable[int]) -> dict[int, str]:
+    """The names of these nodes."""
+    return {row.id: row.name for row in rows_of(tx, select(nodes.c.id, nodes.c.name), nodes.c.id, node_ids)}
+
+
 def listed(tx: Connection, limit: int | None = None, after: int = 0) -> list[Row[Any]]:
     """At most ``limit`` nodes that were not removed, with a number above ``after``, in the order of their first
     registration.
@@ -77,6 +82,29 @@ def for_the_plan(tx: Connection) -> list[Row[Any]]:
     """Every node, with the columns that a decision needs. No heartbeat changes these columns."""
     columns = nodes.c["id", "name", "intent", "lost_at", "launcher", "alone"]
     return list(tx.execute(select(*columns).order_by(nodes.c.id)))
+
+
+def counters(tx: Connection) -> list[Row[Any]]:
+    """``id`` and ``counter`` of every node that is not lost."""
+    return list(tx.execute(select(*nodes.c["id", "counter"]).where(nodes.c.lost_at.is_(None))))
+
+
+def free_slots(tx: Connection) -> int:
+    """Number of slots that are free now, on nodes that take work."""
+    held = and_(
+        allocations.c.node_id == slots.c.node_id,
+        allocations.c.slot == slots.c.slot,
+        allocations.c.released_at.is_(None),
+    )
+    query = (
+        select(func.count())
+        .select_from(slots)
+        .join(nodes)
+        .outerjoin(allocations, held)
+        .where(slots.c.present, slots.c.problem.is_(None), allocations.c.id.is_(None))
+        .where(nodes.c.lost_at.is_(None), nodes.c.intent == Intent.OPEN)
+    )
+    return int(tx.execute(query).scalar_one())
 
 
 def of_numbers(tx: Connection, numbers: Collection[int]) -> list[Row[Any]]:
@@ -154,6 +182,16 @@ def slot_rows(tx: Connection, node_ids: Iterable[int] | None = None) -> list[Row
     if node_ids is None:
         return list(tx.execute(query))
     return rows_of(tx, query, slots.c.node_id, node_ids)
+
+
+def slots_for_the_plan(tx: Connection, node_ids: Iterable[int] | None = None) -> list[Row[Any]]:
+    """The slots that are present, in the node's own order, with the columns that a decision needs.
+
+    ``node_ids``: only those of these nodes; None: of all.
+    """
+    query = select(*slots.c["node_id", "slot", "device", "model", "problem"]).where(slots.c.present)
+    query = query.order_by(slots.c.node_id, slots.c.position, slots.c.slot)
+    return list(tx.execute(query)) if node_ids is None else rows_of(tx, query, slots.c.node_id, node_ids)
 
 
 def cores_and_slots(tx: Connection) -> list[tuple[int, int, Device]]:

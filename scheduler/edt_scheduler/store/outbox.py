@@ -23,8 +23,9 @@ LOOK_TASK = "edt.look"
 
 def put_nodes(tx: Connection, node_ids: Iterable[int], now: float, resize_id: int | None = None) -> None:
     """Tell the agents of these nodes that their assignments have changed, and increase the nodes' versions."""
-    names = {row.id: row.name for row in nodes.every(tx)}
-    for node_id in sorted(set(node_ids)):
+    concerned = sorted(set(node_ids))
+    names = nodes.names(tx, concerned)
+    for node_id in concerned:
         name, version = names[node_id], nodes.touch(tx, node_id)
         _put(tx, node_queue(name), NOTIFICATION_TASK, [name, version], resize_id, now)
 

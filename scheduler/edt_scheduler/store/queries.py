@@ -26,7 +26,7 @@ def chunks(numbers: Iterable[int]) -> Iterator[list[int]]:
         yield wanted[start : start + MOST_NAMED]
 
 
-def rows_of(tx: Connection, query: Any, column: Column[Any], numbers: Iterable[int]) -> list[Row[Any]]:
+def rows_of(tx: Connection, query: Any, column: ColumnElement[Any], numbers: Iterable[int]) -> list[Row[Any]]:
     """The rows of a query in which the column has one of these numbers, chunk after chunk."""
     return [row for chunk in chunks(numbers) for row in tx.execute(query.where(column.in_(chunk)))]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, func, insert, literal, or_, select, update
 
 from edt_scheduler.model.states import ResizeCause
 from edt_scheduler.store import queries
 from edt_scheduler.store.jobs import record
 from edt_scheduler.store.queries import rows_of, write_to
-from edt_scheduler.store.tables import attempts, jobs, resize_nodes, resizes, users
+from edt_scheduler.store.tables import jobs, resize_nodes, resizes, users
 
 
 def add(
@@ -53,6 +53,7 @@ def add(
     number = int(tx.execute(query.returning(resizes.c.id)).scalar_one())
     for node_id in sorted(set(node_ids)):
         tx.execute(insert(resize_nodes).values(resize_id=number, node_id=node_id))
+    tx.execute(update(jobs).where(jobs.c.id == job_id).values(resized_at=now))
     event = {"cause": cause, "from": sizes[0], "to": sizes[1], **(data or {})}
     record(tx, job_id, "resize", f"{sizes[0]} → {sizes[1]} slots: {detail}", event, now)
     return number
@@ -91,11 +92,11 @@ def _in_short() -> Any:
     return select(*resizes.c["id", "job_id"], jobs.c.user_id.label("owner_id"), *decided).join_from(resizes, jobs)
 
 
-def newest(tx: Connection) -> dict[int, float]:
-    """Number of each job that has a live attempt, mapped to the time of its newest resize."""
-    live = select(attempts.c.job_id).where(attempts.c.ended_at.is_(None))
-    query = select(resizes.c.job_id, func.max(resizes.c.decided_at).label("newest")).group_by(resizes.c.job_id)
-    return {row.job_id: row.newest for row in tx.execute(query.where(resizes.c.job_id.in_(live)))}
+def usual_pause(tx: Connection, most: int) -> float | None:
+    """Mean pause of the newest ``most`` resizes, as far as it was measured; None: of none of them."""
+    newest = select(resizes.c.pause_seconds).order_by(resizes.c.id.desc()).limit(most).subquery()
+    found: float | None = tx.execute(select(func.avg(newest.c.pause_seconds))).scalar_one()
+    return found
 
 
 def notified(tx: Connection, ids: Iterable[int], now: float) -> None:
@@ -105,9 +106,21 @@ def notified(tx: Connection, ids: Iterable[int], now: float) -> None:
 
 def woken(tx: Connection, node_id: int, woken_by: str, now: float) -> None:
     """Note that the node has fetched its assignments. For each resize only the first fetch counts."""
-    concerned = select(resize_nodes.c.resize_id).where(resize_nodes.c.node_id == node_id)
-    key = and_(resizes.c.woken_at.is_(None), resizes.c.id.in_(concerned))
+    here = (resize_nodes.c.resize_id == resizes.c.id, resize_nodes.c.node_id == node_id)
+    key = and_(resizes.c.woken_at.is_(None), select(literal(1)).where(*here).exists())
     tx.execute(update(resizes).where(key).values(woken_by=woken_by, woken_at=now))
+
+
+def _sum_pauses(tx: Connection, number: int, pause: float | None) -> None:
+    """Add the pause of this resize to its job's sum, or what it is longer than one that is known already."""
+    if pause is None:
+        return
+    row = tx.execute(select(*resizes.c["job_id", "pause_seconds"]).where(resizes.c.id == number)).one()
+    more = pause - (row.pause_seconds or 0.0)
+    if row.pause_seconds is None or more > 0:
+        new = int(row.pause_seconds is None)
+        sums = {"pauses": jobs.c.pauses + new, "pause_seconds": jobs.c.pause_seconds + more}
+        tx.execute(update(jobs).where(jobs.c.id == row.job_id).values(**sums))
 
 
 def mark(tx: Connection, number: int | None, **values: Any) -> None:
@@ -127,10 +140,11 @@ def switched(
     recomputed: int | None = None,
 ) -> None:
     """Note that the engines have a new membership. If this took several changes, the longest pause and the largest
-    amount of recomputed work stay.
+    amount of recomputed work stay. The job's sum of pauses follows.
     """
     for number in sorted(set(ids)):
         this = resizes.c.id == number
+        _sum_pauses(tx, number, pause)
         tx.execute(update(resizes).where(this).values(generation=generation, step=step, workers=workers))
         for column, value in ((resizes.c.recomputed, recomputed), (resizes.c.pause_seconds, pause)):
             if value is not None:

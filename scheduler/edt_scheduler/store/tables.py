@@ -149,6 +149,7 @@ jobs = Table(
     Column("sizes", NullableJson),  # list of the only numbers of slots that it may have; null: the platform's choice
     Column("queue", Text, nullable=False, server_default=text("''")),  # path as submitted; "": the root
     Column("priority", Integer, nullable=False, server_default="1"),
+    Column("submitted_priority", Integer, nullable=False, server_default="1"),  # the most that its owner may set
     Column("after", Json, nullable=False, server_default="[]"),  # numbers of the jobs that must be over before it
     Column("deadline", Double),  # when its user wants it to be done
     Column("time_limit", Double),  # seconds that its attempts may run in all
@@ -192,6 +193,7 @@ jobs = Table(
     Column("waiting", NullableJson),  # why it waits: blocking, reason and need of views.Waiting
     # sums of its history, so that no decision reads the history
     Column("slot_seconds", Double, nullable=False, server_default="0"),  # of the slots that it has given back
+    Column("ran_seconds", Double, nullable=False, server_default="0"),  # that its ended attempts have run
     Column("resized_at", Double),  # when its newest resize was decided
     Column("pauses", Integer, nullable=False, server_default="0"),  # number of resizes with a measured pause
     Column("pause_seconds", Double, nullable=False, server_default="0"),  # sum of these pauses
@@ -200,6 +202,7 @@ jobs = Table(
     Column("started_at", Double),
     Column("finished_at", Double),
     Column("stop_requested_at", Double),
+    Column("stopped_for", Text),  # why the platform stops it; null: its user has asked for it
     Column("paused_at", Double),
     Column("paused_by", Text),  # name of the user
     Column("deleted_at", Double),
@@ -209,8 +212,7 @@ jobs = Table(
     Column("folder_gone_at", Double),  # when its folder was removed
     Column("metrics_thinned_at", Double),
     partial_index("ix_jobs_fence_due", "fence_due IS NOT NULL", "id"),
-    partial_index("ix_jobs_pending_timeout", "state = 'PENDING' AND pending_timeout IS NOT NULL", "id"),
-    partial_index("ix_jobs_time_limit", "state = 'RUNNING' AND time_limit IS NOT NULL", "id"),
+    partial_index("ix_jobs_pending_timeout", "pending_timeout IS NOT NULL AND finished_at IS NULL", "id"),
     partial_index("ix_jobs_over", OVER, "finished_at"),
     partial_index("ix_jobs_results", f"{OVER} AND results_removed_at IS NULL", "finished_at"),
     partial_index("ix_jobs_metrics", f"{OVER} AND metrics_thinned_at IS NULL", "finished_at"),
@@ -222,6 +224,7 @@ jobs = Table(
     CheckConstraint("num_worker >= 1 AND worker_device_num >= 1", name="size"),
     CheckConstraint("engines IS NULL OR engines >= 1", name="engines"),
     CheckConstraint("priority >= 1", name="priority"),
+    CheckConstraint("submitted_priority >= 1", name="submitted_priority"),
     CheckConstraint("min_slots >= 1", name="min_slots"),
     sqlite_autoincrement=True,
 )

@@ -47,7 +47,19 @@ def jobs(tx: Connection, settings: Settings, rows: Sequence[Row[Any]]) -> list[J
     found = rows_of(tx, query, allocations.c.job_id, (row.id for row in rows))
     held: dict[int, int] = {each.job_id: each.number for each in found}
     going = attempts.with_live(tx, [row.id for row in rows if row.paused_at is not None])
-    return [_job(settings, row, held.get(row.id, 0), pausing=row.id in going) for row in rows]
+    waiting = _waiting(tx, [row for row in rows if row.waiting])
+    return [_job(settings, row, held.get(row.id, 0), waiting.get(row.id), pausing=row.id in going) for row in rows]
+
+
+def _waiting(tx: Connection, rows: Sequence[Row[Any]]) -> dict[int, Waiting]:
+    """Why these jobs wait. Rank and free slots change with every start, so they are not stored but computed here."""
+    if not rows:
+        return {}
+    ranks, free = store.ranks(tx, [row.id for row in rows]), nodes.free_slots(tx)
+    return {
+        row.id: Waiting(row.waiting["blocking"], row.waiting["reason"], ranks.get(row.id, 0), row.waiting["need"], free)
+        for row in rows
+    }
 
 
 def users_command(row: Row[Any]) -> str:
@@ -57,7 +69,7 @@ def users_command(row: Row[Any]) -> str:
     return " ".join((*row.gang["command"], *row.arguments))
 
 
-def _job(settings: Settings, row: Row[Any], slots: int, *, pausing: bool) -> JobView:
+def _job(settings: Settings, row: Row[Any], slots: int, waiting: Waiting | None, *, pausing: bool) -> JobView:
     name = exec_id(row.id)
     directory = settings.job_directory(name)
     return view_of(
@@ -76,7 +88,7 @@ def _job(settings: Settings, row: Row[Any], slots: int, *, pausing: bool) -> Job
         eta_seconds=eta_seconds(row.progress.get(PACE), row.steps_total) if row.state == JobState.RUNNING else None,
         mean_samples_per_second=mean_rate(row.trained_samples, row.trained_seconds),
         resumed_from=exec_id(row.resumed_from) if row.resumed_from is not None else None,
-        waiting=Waiting(**row.waiting) if row.waiting else None,
+        waiting=waiting,
         directory=directory,
         work_dir=directory / row.work_dir,
         gang=from_json_object(GangCommand, row.gang) if row.gang is not None else None,
