@@ -225,15 +225,16 @@ class TestWhatRoutesSayThemselves:
     def test_without_the_guard_each_route_refuses_for_itself(self) -> None:
         user, admin, viewer = (UserView(1, "ana", role, "", 0.0) for role in (Role.USER, Role.ADMIN, Role.VIEWER))
         scoped = {scope: Caller(user=replace(admin, scope=scope), api_token=1) for scope in states.Scope}
-        users = {Audience.ANYONE, Audience.USER, Audience.ACCOUNT}
+        by_token = {Audience.ANYONE, Audience.USER, Audience.READER}
+        users = by_token | {Audience.ACCOUNT}
         callers = {
             "nobody": (NOBODY, {Audience.ANYONE}),
             "a user": (Caller(user=user), users),
             "an admin": (Caller(user=admin), users | {Audience.ADMIN}),
             "a viewer": (Caller(user=viewer), users),
-            "an admin's token that reads": (scoped[states.Scope.READ], {Audience.ANYONE, Audience.USER}),
-            "an admin's token that submits": (scoped[states.Scope.SUBMIT], {Audience.ANYONE, Audience.USER}),
-            "an admin's whole token": (scoped[states.Scope.ADMIN], {Audience.ANYONE, Audience.USER, Audience.ADMIN}),
+            "an admin's token that reads": (scoped[states.Scope.READ], by_token),
+            "an admin's token that submits": (scoped[states.Scope.SUBMIT], by_token),
+            "an admin's whole token": (scoped[states.Scope.ADMIN], by_token | {Audience.ADMIN}),
             "the node": (Caller(node=NAMES["name"]), {Audience.ANYONE, Audience.NODE}),
             "another node": (Caller(node="node-b"), {Audience.ANYONE}),
             "a joiner": (Caller(joins=True), {Audience.ANYONE, Audience.JOIN}),

@@ -1,4 +1,4 @@
-"""Why a job waits, a dry run and what if, as clients ask for them: whole answers, what a viewer may not see, refusals."""
+"""Why a job waits, a dry run and what if, as clients ask for them: whole answers, what is not named, refusals."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from edt_api.schemas import answers as shapes
+from edt_api.schemas.queues import QueuePolicy
 from edt_scheduler.answers import changes, verdicts, whatif, why
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.plan.queues import Sharing
@@ -25,7 +26,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApi]:
     with served(tmp_path_factory.mktemp("home")) as opened:
         new = {"name": "vera", "password": PASSWORD, "role": "viewer"}
         opened.client("admin").post("/api/v1/users", json=new).raise_for_status()
-        nodes = [Puppet(opened.platform, "n1", 4).join(), Puppet(opened.platform, "shut", 2).join()]
+        nodes: list[Puppet] = []
+        for name, slots in (("n1", 4), ("shut", 2)):
+            nodes.append(Puppet(opened.platform, name, slots, peers=nodes).join())
         opened.client("admin").post("/api/v1/nodes/shut/cordon").raise_for_status()
         opened.submit("ana", GANG.format(4))
         for _ in range(3):
@@ -112,7 +115,7 @@ class TestWhatIf:
 
     def test_a_viewer_and_a_token_that_reads_may_ask(self, api: ServedApi) -> None:
         assert ask(api.client("vera"), {"kind": "node-less", "node": "n1"}).status_code == 200
-        made = api.client("ana").post("/api/v1/tokens", json={"name": "reads", "scope": "read"})
+        made = api.client("ana").post("/api/v1/tokens", json={"name": "reads", "scopes": ["read"]})
         token = made.json()["token"]
         assert ask(api.client(token=token), {"kind": "node-opened", "node": "shut"}).status_code == 200
 
@@ -155,7 +158,8 @@ class TestWhatIf:
 
 class TestADryRun:
     def run(self, api: ServedApi, user: str, args: str) -> httpx.Response:
-        return api.client(user).post("/api/v1/dry-run", json={"args": args})
+        answer: httpx.Response = api.client(user).post("/api/v1/dry-run", json={"args": args})
+        return answer
 
     def test_it_says_when_the_job_would_start_and_stores_nothing(self, api: ServedApi) -> None:
         before = api.client("ana").get("/api/v1/jobs").json()["total"]
@@ -182,7 +186,7 @@ def test_the_shapes_have_the_words_of_the_plan() -> None:
     assert [*shapes.Verdict] == [*verdicts.Verdict]
     assert [*shapes.WhyNotMore] == [*why.WhyNotMore]
     assert [*shapes.Effect] == [*whatif.Effect]
-    assert [*shapes.QueuePolicy] == [*Sharing]
+    assert [*QueuePolicy] == [*Sharing]
     for name in ("MoreSlots", "NodeLess", "NodeOpened", "JobWith", "JobStopped", "JobResumed", "QueueWith"):
         fields = getattr(shapes, name).model_fields
         assert fields.keys() == {"kind", *getattr(changes, name).__dataclass_fields__} - {"kind"} | {"kind"}

@@ -77,6 +77,7 @@ STATUS = {
     "user-invalid": 400,
     "node-invalid": 400,
     "framework-invalid": 400,
+    "change-invalid": 400,
     "image-invalid": 400,
     "report-foreign": 403,
     "unavailable": 503,
