@@ -218,9 +218,9 @@ def whatif(
         changes.append({"kind": "new-job", **asks, "device": device, "models": [model] if model else []})
     if queue is not None and (new is None or any(each is not None for each in settings.values())):
         changes.append({"kind": "queue", "queue": queue, **settings})
+    _check_used(job, new, queue, most=most, least=least, priority=priority, gang=gang or None, **settings)
     if not changes:
         raise CannotStart("say what is assumed, such as --more 8, --node-less NODE, --stop JOB, --job JOB --max 4")
-    _check_used(job, new, queue, most=most, least=least, priority=priority, gang=gang or None, **settings)
     given = [{name: value for name, value in each.items() if value is not None} for each in changes]
     with session(context.obj) as api:
         found = api.read(WhatIf, api.ask("POST", f"{OURS}/what-if", json={"changes": given}))
