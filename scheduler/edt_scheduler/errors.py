@@ -127,7 +127,7 @@ class NoSuchDecision(NotFound):
     """There is no recorded decision of this number."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(f"no decision {number} is recorded: records are kept for some time, `edt decisions` lists them")
+        super().__init__(f"no decision {number} is recorded (any more): list them with `edt decisions`")
 
 
 class NoSuchToken(NotFound):

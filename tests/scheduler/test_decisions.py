@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import Connection
 
 from edt_contract.reports import ExitKind, ReportKind
-from edt_scheduler.decide.reconcile import look
 from edt_scheduler.decide.reading import Rows, read
+from edt_scheduler.decide.reconcile import look
 from edt_scheduler.home import fence_files
 from edt_scheduler.home.fence_files import FENCE_SECONDS
 from edt_scheduler.model.states import JobState, ResizeCause

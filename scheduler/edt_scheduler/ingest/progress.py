@@ -11,12 +11,13 @@ from typing import Any
 from edt_contract.reports import INT64, ExitKind
 from edt_scheduler.attempts import gangs, head_node, losses
 from edt_scheduler.ingest.context import Context
-from edt_scheduler.model import validation
+from edt_scheduler.model import speeds, validation
 from edt_scheduler.model.exactness import cut, why_not_exact, why_they_differ
 from edt_scheduler.model.progress import PACE, MetricPoint, final_points, with_report
 from edt_scheduler.model.states import JobState
 from edt_scheduler.model.step_times import TIME
-from edt_scheduler.store import attempts, jobs, metrics, nodes, outbox, resizes, to_views
+from edt_scheduler.store import allocations, attempts, jobs, metrics, nodes, outbox, resizes, to_views
+from edt_scheduler.store import speeds as speed_store
 
 CHECKPOINTS_APART_SECONDS = 600.0
 """If no other event comes between checkpoints, the job's history gets one checkpoint event in this many seconds."""
@@ -76,8 +77,11 @@ def resized(context: Context) -> None:
     The coordinator may report engines that left or died before their supervisor does.
     """
     workers = context.body.get("workers")
-    if workers is not None:
-        jobs.change(context.tx, context.job.id, workers=workers)
+    values: dict[str, Any] = {"workers": workers} if workers is not None else {}
+    if context.job.progress.get(speeds.MEASURING):  # of another membership
+        values["progress"] = {**context.job.progress, speeds.MEASURING: None}
+    if values:
+        jobs.change(context.tx, context.job.id, **values)
     for key, how, kind in (("left", "left unasked", ExitKind.LEFT), ("lost", "was lost", ExitKind.LOST)):
         for row in context.named(key):
             if row.released_at is None:
@@ -99,7 +103,10 @@ def progress(context: Context) -> None:
     fence, time, body = context.report.fence, context.report.time, dict(context.body)
     pace = with_report(context.job.progress.get(PACE), body, fence, time)
     times = body.pop("step_times", None)
-    values: dict[str, Any] = {"progress": {**body, PACE: pace}}
+    measuring, news = speeds.with_report(context.job.progress.get(speeds.MEASURING), body, fence, time)
+    values: dict[str, Any] = {"progress": {**body, PACE: pace, speeds.MEASURING: measuring}}
+    if news is not None:
+        _measured(context, news)
     if times is not None:
         values["step_times"] = {**times, TIME: time}
     metrics.add(context.tx, context.job.id, fence, time, body)
@@ -110,6 +117,27 @@ def progress(context: Context) -> None:
         values["trained_samples"] = min(INT64, context.job.trained_samples + samples)
         values["trained_seconds"] = context.job.trained_seconds + seconds
     jobs.change(context.tx, context.job.id, **values)
+
+
+def _measured(context: Context, news: speeds.News) -> None:
+    """Write how long a step takes, for this job and for all jobs that are alike."""
+    places = allocations.places(context.tx, context.job.id, context.report.fence)
+    if not places:
+        return
+    model = next((model.lower() for _, model in places if model), "")
+    point = {"model": model, "workers": news.workers, "nodes": len({node for node, _ in places})}
+    owners: list[dict[str, Any]] = [{"job_id": context.job.id}]
+    if context.job.prior_key is not None:
+        owners.append({"prior_key": context.job.prior_key})
+    for owner in owners:
+        before = speed_store.find(context.tx, owner, point)
+        known, own = before.samples if before is not None else 0, "job_id" in owner
+        seconds = news.step_seconds
+        if before is not None and not own:
+            seconds = speeds.mixed(before.step_seconds, known, seconds, news.steps)
+        if before is None or speeds.is_news(before.step_seconds, seconds):
+            values = {"step_seconds": seconds, "samples": min(INT64, known + news.steps), "at": context.now}
+            speed_store.put(context.tx, owner, point, values, new=before is None)
 
 
 def validated(context: Context) -> None:

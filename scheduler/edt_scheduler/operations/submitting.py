@@ -32,6 +32,7 @@ from edt_scheduler.home.submitted_code import SubmittedCode
 from edt_scheduler.model.idempotency import IdempotentRequest
 from edt_scheduler.model.jobs import BEGIN, MOST_SLOTS, SUBMITTED_CODE, Begin, JobSpec, exec_id, job_number, storable
 from edt_scheduler.model.nodes import Device, threads_per_engine
+from edt_scheduler.model.speeds import prior_key
 from edt_scheduler.operations.images import check_image, note_use
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import environs, idempotency, nodes, outbox, reservations, to_views
@@ -41,6 +42,8 @@ from edt_scheduler.store.database import retried
 from edt_scheduler.views import JobView, UserView
 
 SEED_VARIABLE = "EDT_SEED"
+_SCRIPT_BYTES = 1 << 20
+"""So much of a main script tells which jobs are alike."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +81,17 @@ class _Taking:
     seed: int
     code: SubmittedCode
     begin: Begin | None
+    prior_key: str
     number: int = 0
     found: JobView | Exception | None = None
     """What came of it; None: nothing yet."""
 
     def as_new_job(self, threads: int) -> store.NewJob:
         threads = self.begin.threads if self.begin is not None else threads
-        return store.NewJob(self.number, self.owner.id, self.spec, str(self.work_dir), self.seed, threads, self.begin)
+        work_dir = str(self.work_dir)
+        return store.NewJob(
+            self.number, self.owner.id, self.spec, work_dir, self.seed, threads, self.begin, self.prior_key
+        )
 
 
 def submit_all(platform: Platform, submissions: Sequence[StagedSubmission]) -> list[JobView | Exception]:
@@ -128,11 +135,12 @@ def _begun(platform: Platform, submission: StagedSubmission) -> _Taking | Except
     try:
         check_image(platform, spec.image, submission.owner)
         work_dir, seed = _work_dir(spec, submission.staged), _seed(spec, submission.begin)
+        key = prior_key(submission.owner.id, spec, _script(spec, submission.staged, work_dir))
     except Exception as error:
         return error
     begin = submission.begin
     code = SubmittedCode(submission.staged, submission.begin_path if begin is not None else None)
-    return _Taking(submission.owner, spec, submission.request, work_dir, seed, code, begin)
+    return _Taking(submission.owner, spec, submission.request, work_dir, seed, code, begin, key)
 
 
 def _take(platform: Platform, all_taking: Sequence[_Taking]) -> None:
@@ -309,6 +317,14 @@ def _work_dir(spec: JobSpec, staged: Path) -> PurePosixPath:
         asked = f"{spec.num_worker} x {spec.worker_device_num}"
         raise SubmissionInvalid("--numWorker", f"x --workerDeviceNum: got {asked} slots, takes at most {MOST_SLOTS}")
     return PurePosixPath(SUBMITTED_CODE) / inside
+
+
+def _script(spec: JobSpec, staged: Path, work_dir: PurePosixPath) -> bytes:
+    """The beginning of the main script; empty if the job runs a command."""
+    if _runs_a_command(spec):
+        return b""
+    with (staged / work_dir.relative_to(SUBMITTED_CODE) / spec.model_main).open("rb") as script:
+        return script.read(_SCRIPT_BYTES)
 
 
 def _runs_a_command(spec: JobSpec) -> bool:

@@ -39,6 +39,17 @@ def others_joined(tx: Connection, job_id: int, fence: int, allocation: int) -> b
     return any_row(tx, of_attempt(allocations, job_id, fence), allocations.c.id != allocation, joined)
 
 
+def places(tx: Connection, job_id: int, fence: int) -> list[tuple[int, str | None]]:
+    """Node, and model of the GPU, of each engine of the attempt that trains now."""
+    query = (
+        select(allocations.c.node_id, slots.c.model)
+        .join(slots, and_(slots.c.node_id == allocations.c.node_id, slots.c.slot == allocations.c.slot))
+        .where(of_attempt(allocations, job_id, fence), allocations.c.released_at.is_(None))
+        .where(allocations.c.joined_at.is_not(None))
+    )
+    return [(row.node_id, row.model) for row in tx.execute(query)]
+
+
 def any_asked_back(tx: Connection, job_id: int, fence: int) -> bool:
     """Whether an allocation of the attempt was ever asked back."""
     return any_row(tx, of_attempt(allocations, job_id, fence), allocations.c.release_asked_at.is_not(None))

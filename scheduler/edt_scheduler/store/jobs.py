@@ -53,6 +53,8 @@ class NewJob:
     threads: int
     begin: Begin | None = None
     """The checkpoint of another job from which it begins; None: it begins anew."""
+    prior_key: str | None = None
+    """What it has in common with jobs that are alike; see ``model.speeds``."""
 
 
 def add(tx: Connection, new: Sequence[NewJob], now: float) -> None:
@@ -75,6 +77,7 @@ def _row(job: NewJob, now: float) -> dict[str, Any]:
         "gpu_models": list(job.spec.gpu_models) or None,
         "sizes": list(job.spec.sizes) or None,
         "after": [job_number(name) for name in job.spec.after],
+        "prior_key": job.prior_key,
         "submitted_priority": job.spec.priority,
         "id": job.number,
         "user_id": job.user_id,

@@ -8,27 +8,16 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, select, update
 
 from edt_scheduler.store.queries import chunks, rows_of
-from edt_scheduler.store.tables import attempts, prior_points, speed_points
+from edt_scheduler.store.tables import prior_points, speed_points
 
 AT = prior_points.c.at
 _POINT = ("model", "workers", "nodes", "step_seconds", "samples")
 
 
-def of_job(tx: Connection, job_id: int) -> list[Row[Any]]:
-    """A job's points."""
-    return list(tx.execute(select(speed_points).where(speed_points.c.job_id == job_id)))
-
-
-def of_key(tx: Connection, prior_key: str) -> list[Row[Any]]:
-    """The points of all jobs that have this key."""
-    return list(tx.execute(select(prior_points).where(prior_points.c.prior_key == prior_key)))
-
-
-def of_live(tx: Connection) -> list[Row[Any]]:
-    """The points of all jobs that have a live attempt, in the order of the table's key."""
-    live = select(attempts.c.job_id).where(attempts.c.ended_at.is_(None))
-    query = select(speed_points.c.job_id, *speed_points.c[*_POINT]).where(speed_points.c.job_id.in_(live))
-    return list(tx.execute(query.order_by(*speed_points.primary_key)))
+def find(tx: Connection, owner: Mapping[str, Any], point: Mapping[str, Any]) -> Row[Any] | None:
+    """A point; None: there is none. For the arguments see ``put``."""
+    table = speed_points if "job_id" in owner else prior_points
+    return tx.execute(select(table).filter_by(**owner, **point)).one_or_none()
 
 
 def of_jobs(tx: Connection, job_ids: Iterable[int]) -> list[Row[Any]]:

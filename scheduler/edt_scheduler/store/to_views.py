@@ -13,6 +13,7 @@ from edt_contract.reports import ExitKind
 from edt_scheduler.model.exactness import judge
 from edt_scheduler.model.jobs import DefaultLog, exec_id, folder_sent
 from edt_scheduler.model.progress import PACE, MetricPoint, eta_seconds, mean_rate
+from edt_scheduler.model.speeds import MEASURING
 from edt_scheduler.model.states import Intent, JobState, ResizeCause, Role, Scope, health
 from edt_scheduler.settings import Settings
 from edt_scheduler.store import attempts, nodes, usage
@@ -33,6 +34,9 @@ from edt_scheduler.views import (
     Waiting,
     view_of,
 )
+
+_OWN = frozenset({PACE, MEASURING})
+"""What is stored beside a job's progress for the platform alone."""
 
 
 def user(row: Row[Any], scope: Scope = Scope.ADMIN) -> UserView:
@@ -83,7 +87,7 @@ def _job(settings: Settings, row: Row[Any], slots: int, waiting: Waiting | None,
         folder=folder_sent(row.work_dir),
         slots=slots,
         pausing=pausing,
-        progress={key: value for key, value in row.progress.items() if key != PACE},
+        progress={key: value for key, value in row.progress.items() if key not in _OWN},
         exactness=judge(store.compared(row), row.inexact, started=row.started_at is not None),
         eta_seconds=eta_seconds(row.progress.get(PACE), row.steps_total) if row.state == JobState.RUNNING else None,
         mean_samples_per_second=mean_rate(row.trained_samples, row.trained_seconds),
