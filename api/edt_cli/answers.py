@@ -51,13 +51,13 @@ def _print(found: Explained) -> None:
             ("Waits", waits.sentence),
             ("Rule", waits.rule),
             ("Rank", f"{waits.rank} of {waits.waiting} that wait" if waits.rank else ""),
-            ("Needs", f"{waits.need} slots to start; {waits.free} are free"),
+            ("Needs", f"{_slots(waits.need)} to start; free: {waits.free}"),
             ("Back-off", f"ends in {output.span(waits.not_before - found.at)}" if waits.not_before else ""),
         ]
     elif (holds := found.holds) is not None:
         more = f"{holds.next.sentence} ({holds.next.rule})"
         lines += [
-            ("Holds", f"{holds.slots} slots; its share is {holds.share}, between {holds.min} and {holds.max}"),
+            ("Holds", f"{_slots(holds.slots)}; its share is {holds.share}, between {holds.min} and {holds.max}"),
             ("Worth", holds.worth),
             ("Next size", more),
         ]
@@ -67,7 +67,7 @@ def _print(found: Explained) -> None:
         where = f"queue {entitled.queue}" if entitled.queue else "the root queue"
         whose = f" of {entitled.user}" if entitled.user else ""
         jobs = f"{entitled.jobs} job{'' if entitled.jobs == 1 else 's'}{whose} in {where}"
-        lines.append(("Entitled", f"{jobs} to {entitled.entitled} slots together; they hold {entitled.held}"))
+        lines.append(("Entitled", f"{jobs} to {_slots(entitled.entitled)} together; they hold {entitled.held}"))
     if found.expected is not None:
         lines += [("Expected", found.expected.sentence), ("At first", _first(found.expected))]
     output.sheet((title, value) for title, value in lines if value)
@@ -141,6 +141,10 @@ def _tables(found: Explained) -> None:
         typer.echo(f"{found.untried} further kinds of changes were not tried, for lack of time.")
 
 
+def _slots(number: int) -> str:
+    return "1 slot" if number == 1 else f"{number} slots"
+
+
 def _how(command: str, resubmit: bool) -> str:
     return "submit it anew" if resubmit else command
 
@@ -160,7 +164,7 @@ def _holders(title: str, holders: list[Holder], hidden: Hidden) -> None:
     ]
     if hidden.jobs:
         jobs = "1 job" if hidden.jobs == 1 else f"{hidden.jobs} jobs"
-        rows.append((f"{jobs} of others", "", "", "", "", f"hold {hidden.slots} slots"))
+        rows.append((f"{jobs} of others", "", "", "", "", f"hold {_slots(hidden.slots)}"))
     output.table(("JOB", "USER", "QUEUE", "PRIORITY", "NODES", "WHY"), rows, "")
 
 
@@ -309,12 +313,12 @@ def dry_run(api: Session, args: str, form: Format) -> None:
     if form is Format.JSON:
         output.as_json(found)
         return
-    size = f"{found.max} slots at once" if found.kind == "gang" else f"{found.min} to {found.max} slots"
+    size = f"{_slots(found.max)} at once" if found.kind == "gang" else f"{found.min} to {_slots(found.max)}"
     on = ", ".join(f"{number} on {node}" for node, number in found.nodes.items())
     if found.starts:
         waits = found.explained.waits
         soon = "at once" if waits is None or not waits.rule else "as soon as slots are vacated for it"
-        start = f"{soon}, on {found.slots} slots: {on}"
+        start = f"{soon}, on {_slots(found.slots)}: {on}"
     else:
         start = "not now"
     output.sheet(

@@ -61,7 +61,7 @@ def expected(
     start, end = found.starts.get(job), found.ends.get(job)
     sentences = []
     if waits:
-        sentences.append(_start(start, found.until, now))
+        sentences.append(_start(start, found.until, now, vacates=found.settled.since.get(job, 1) > 1))
         if start is not None and start > now:
             sentences.append(_error(error))
     if end is not None:
@@ -74,11 +74,11 @@ def expected(
     return Expected(start, end, found.until, len(found.guessed), first, error, " ".join(sentences))
 
 
-def _start(start: float | None, until: float, now: float) -> str:
+def _start(start: float | None, until: float, now: float, *, vacates: bool) -> str:
     if start is None:
         return f"It is not expected to start within {span(until - now)}."
     if start <= now:
-        return "It starts now."
+        return f"It starts {'as soon as slots are vacated for it' if vacates else 'at once'}."
     return f"Its start is expected {_in(start - now)}."
 
 

@@ -205,14 +205,14 @@ def _summary(effects: Sequence[JobEffect]) -> str:
     if not counts:
         return "Nothing changes for any job."
     words = {
-        Effect.STARTS: "start at once",
-        Effect.WAITS: "wait",
-        Effect.GROWS: "grow",
-        Effect.SHRINKS: "shrink",
-        Effect.EARLIER: "start or end earlier",
-        Effect.LATER: "start or end later",
+        Effect.STARTS: ("starts at once", "start at once"),
+        Effect.WAITS: ("waits", "wait"),
+        Effect.GROWS: ("grows", "grow"),
+        Effect.SHRINKS: ("shrinks", "shrink"),
+        Effect.EARLIER: ("starts or ends earlier", "start or end earlier"),
+        Effect.LATER: ("starts or ends later", "start or end later"),
     }
-    parts = [f"{counts[effect]} {words[effect]}" for effect in Effect if counts[effect]]
+    parts = [f"{counts[effect]} {words[effect][counts[effect] > 1]}" for effect in Effect if counts[effect]]
     return f"Of {len(effects)} job{'' if len(effects) == 1 else 's'} that it concerns, {', '.join(parts)}."
 
 

@@ -191,7 +191,7 @@ def explained(
     if waits:
         blockers = _blockers(job, state, told)
         reasons = _waits(job, state, present, told, blockers, sight)
-        nodes = verdicts(job, present, _kept_from(told.blocking), sight)
+        nodes = verdicts(job, present, _kept_from(job, told.blocking), sight)
         tried = Suggestions(()) if present.held(name) else suggestions(job, state, present, blockers, sight, enough)
         sentence = " ".join([f"{name} waits: {reasons.sentence}.", when.sentence, *_would(tried)])
         return Explained(
@@ -215,10 +215,12 @@ def _would(tried: Suggestions) -> list[str]:
     return [f"It starts now if {tried.items[0].sentence}."] if tried.items else []
 
 
-def _kept_from(blocking: Blocking | None) -> str:
-    if blocking is None or blocking not in _KEPT_FROM:
-        return "jobs that come before it get them"
-    return _KEPT_FROM[blocking]
+def _kept_from(job: Job, blocking: Blocking | None) -> str:
+    if blocking is not None and blocking in _KEPT_FROM:
+        return _KEPT_FROM[blocking]
+    if (need := least(job)) > 1:
+        return f"it needs {number(need)} at once"
+    return "jobs that come before it get them"
 
 
 # ── a job that waits ──────────────────────────────────────────────────────────────────────────────────────────────────
