@@ -12,7 +12,7 @@
     ├── ResultsRemoved     the job's files were removed because of their age
     ├── NoSuchPage         a path that the API does not serve
     ├── NoSuchObject       an executor, a plan or another object that does not exist
-    ├── OnlyPlan           the one resource plan, which nobody can delete
+    ├── OnlyPlan           the resource plan above all others, which nobody can delete
     ├── NotOffered         a call of WMLA's that this platform does not serve
     ├── NotAuthenticated   no credential, or one that is not valid
     ├── TooManyLogons      the API checks no passwords for some time
@@ -129,7 +129,7 @@ class NoSuchObject(ApiError):
 
 
 class OnlyPlan(ApiError):
-    """The resource plan cannot be deleted: it is the only one."""
+    """The resource plan cannot be deleted: it is above all others."""
 
     status = 409
 

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from typing import Any
 
+from edt_api.errors import NoSuchObject, RequestInvalid
 from edt_api.schemas import wmla
+from edt_api.submissions.scheduling import PLAN, plan_path, queue_path
 from edt_api.to_wire import CLUSTER, iso
 from edt_contract.reports import ExitKind
+from edt_scheduler.model.queues import belongs_to
 from edt_scheduler.model.states import JobState
+from edt_scheduler.operations.queue_views import QueueTree
+from edt_scheduler.plan.queues import Sharing, parent
 from edt_scheduler.views import EngineView, JobView, ProcessesView
 
-PLAN = CLUSTER
-"""Name of the one resource plan."""
-CONSUMER = f"/{PLAN}"
-"""Path of that plan, as jobs name it."""
+_ROOT = "root"
+"""Id of what is above the plan PLAN in the tree of plans."""
+_POLICIES = {
+    Sharing.EFFICIENT: "each slot goes to the job to which it is worth most",
+    Sharing.FAIRSHARE: "all jobs get alike",
+    Sharing.PRIORITY: "jobs of a higher priority come first, then older ones",
+    Sharing.FIFO: "older jobs come first",
+}
 _TRAINING = "Training"
 _STATES = {
     ExitKind.FINISHED: wmla.ProcessState.FINISHED,
@@ -78,15 +88,15 @@ def application(job: JobView, processes: ProcessesView, api_url: str, now: float
     )
 
 
-def record(job: JobView, processes: ProcessesView) -> wmla.JobRecord:
-    """Return a job as the scheduler's own list shows it."""
+def record(job: JobView, processes: ProcessesView, queues: Collection[str]) -> wmla.JobRecord:
+    """Return a job as the scheduler's own list shows it. ``queues``: paths of the queues that there are."""
     return wmla.JobRecord(
         id=job.exec_id,
         name=job.app_name,
         state=job.state.wire,
         type=_TRAINING,
-        priority=int(_option(job, "--msd-priority") or 1),
-        consumer=CONSUMER,
+        priority=job.priority,
+        consumer=plan_path(belongs_to(job.queue, queues)),
         submit_user=job.owner,
         tag="",
         submit_time=_seconds(job.created_at),
@@ -104,6 +114,65 @@ def record(job: JobView, processes: ProcessesView) -> wmla.JobRecord:
         kernels=[],
         is_packing=False,
         pack_id=_option(job, "--msd-pack-id"),
+    )
+
+
+def plan_tree(queues: Iterable[str]) -> wmla.PlanNode:
+    """Return queues as the tree of resource plans: a root, below it the plan PLAN, and below that the queues.
+
+    The id of a plan is the last part of its path, of which WMLA's command line makes the path again.
+    """
+    top = wmla.PlanNode(id=PLAN, pid=_ROOT, childTreeDto=[])
+    nodes = {"": top}
+    for path in sorted(queues, key=lambda path: path.split("/")):
+        if path:
+            above = nodes[belongs_to(parent(path), nodes)]
+            nodes[path] = wmla.PlanNode(id=path.rpartition("/")[2], pid=above.id, childTreeDto=[])
+            above.childTreeDto.append(nodes[path])
+    return wmla.PlanNode(id=_ROOT, pid="", childTreeDto=[top])
+
+
+def queue_of_plan(name: str, queues: Collection[str]) -> str:
+    """Return the path of the queue that a resource plan's name means: its path, with or without the plan above all, or
+    the last part of it if no other queue has the same.
+
+    Raises:
+        NoSuchObject: there is no such plan.
+        RequestInvalid: there are several.
+    """
+    path = queue_path(name)
+    if path is not None and path in {"", *queues}:
+        return path
+    found = [each for each in queues if each and f"/{each.rpartition('/')[2]}" == path]
+    if len(found) > 1:
+        paths = ", ".join(plan_path(each) for each in sorted(found))
+        raise RequestInvalid(f"plan: {name[:64]!r} is the name of several; it takes one of their paths: {paths}")
+    if not found:
+        raise NoSuchObject(f"there is no resource plan {name[:64]!r}: `dlicmd.py --rp-get-all` lists them")
+    return found[0]
+
+
+def resource_plan(tree: QueueTree, path: str) -> wmla.Plan:
+    """Return a queue of the tree as a resource plan."""
+    queue = next(each for each in tree.queues if each.path == path)
+    name = path.rpartition("/")[2] or PLAN
+    above = parent(path).rpartition("/")[2] or PLAN
+    return wmla.Plan(
+        id=name,
+        pid=above if path else _ROOT,
+        name=name,
+        path=plan_path(path),
+        slots=queue.quota if path else tree.slots,
+        used_slots=queue.used,
+        description=f"{'a queue' if path else 'the whole cluster'}: {_POLICIES[queue.policy]}",
+        share_ratio=queue.weight,
+        quota=queue.quota,
+        limit=queue.limit,
+        policy=queue.policy.value,
+        entitled_slots=queue.entitled,
+        demand_slots=queue.demand,
+        running_jobs=queue.running,
+        pending_jobs=queue.waiting,
     )
 
 

@@ -7,7 +7,21 @@ from typing import Annotated
 
 import typer
 
-from edt_cli import cluster, doctor, emulate, events, frameworks, jobs, lives, login, logs, submit, tokens
+from edt_cli import (
+    answers,
+    cluster,
+    doctor,
+    emulate,
+    events,
+    frameworks,
+    jobs,
+    lives,
+    login,
+    logs,
+    queues,
+    submit,
+    tokens,
+)
 from edt_cli.errors import CliError
 from edt_cli.up import command as up
 
@@ -37,13 +51,20 @@ app.command("ls")(jobs.ls)
 app.command("get")(jobs.get)
 app.command("logs")(logs.logs)
 app.command("events")(events.events)
+app.command("explain")(answers.explain)
+app.command("whatif")(answers.whatif)
 app.command("pause")(lives.pause)
 app.command("resume")(lives.resume)
 app.command("extend")(lives.extend)
+app.command("resize")(queues.resize)
+app.command("priority")(queues.priority)
 app.command("stop")(jobs.stop)
 app.command("rm")(jobs.rm)
 app.command("result")(jobs.result)
 app.command("emulate", context_settings={"allow_interspersed_args": False})(emulate.emulate)
+app.command("queues")(queues.queues)
+app.add_typer(queues.queue_app, name="queue")
+app.command("replay")(queues.replay)
 app.add_typer(cluster.nodes_app, name="nodes")
 app.add_typer(cluster.images_app, name="images")
 app.add_typer(frameworks.frameworks_app, name="frameworks")

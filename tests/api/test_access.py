@@ -62,6 +62,11 @@ ADMINS = {
     ("POST", "/api/v1/nodes/{name}/uncordon"),
     ("POST", "/api/v1/nodes/{name}/drain"),
     ("DELETE", "/api/v1/nodes/{name}"),
+    ("PUT", "/api/v1/queues/{path}"),
+    ("DELETE", "/api/v1/queues/{path}"),
+    ("DELETE", "/platform/rest/deeplearning/v1/resplans/resplan/{plan}"),
+    ("GET", "/api/v1/decisions"),
+    ("GET", "/api/v1/decisions/{number}"),
     ("GET", "/api/v1/users"),
     ("POST", "/api/v1/users"),
     ("DELETE", "/api/v1/users/{name}"),
@@ -80,7 +85,10 @@ NAMES = {
     "plan": "openedt",
     "sig_id": "openedt",
 }
-BODIES = {("POST", "/api/v1/jobs/{exec_id}/extend"): {"epochs": 3}}
+BODIES = {
+    ("POST", "/api/v1/jobs/{exec_id}/extend"): {"epochs": 3},
+    ("PATCH", "/api/v1/jobs/{exec_id}"): {"priority": 1},
+}
 """Of routes about a job which look at it only once their body is what it has to be."""
 
 

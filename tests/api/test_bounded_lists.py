@@ -10,6 +10,7 @@ from sqlalchemy import event
 from edt_api.http import MOST, cursor_of
 from edt_api.main import create_app
 from edt_api.settings import Settings
+from edt_scheduler.decide.reconcile import look
 from edt_scheduler.operations import accounts, fleet
 from edt_scheduler.store.tables import slots
 from support.paging import every
@@ -56,8 +57,9 @@ def test_what_has_items_is_a_page_with_a_limit_and_a_cursor(openapi: dict[str, A
 
 
 def test_no_route_answers_an_array(openapi: dict[str, Any], fresh_api: ServedApi) -> None:
-    named = {"exec_id": fresh_api.submit().exec_id, "name": "node-a"}
+    named = {"exec_id": fresh_api.submit().exec_id, "name": "node-a", "number": "1"}
     node, admin = fresh_api.client(token=fresh_api.register("node-a")), fresh_api.client("admin")
+    look(fresh_api.platform)  # which records the first decision
     arrays, answers = [], 0
     for path in gets(openapi):
         client = node if path.endswith("/assignments") else admin

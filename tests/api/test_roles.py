@@ -25,6 +25,8 @@ OWN_ACCOUNT = {
     ("POST", "/api/v1/tokens"),
     ("DELETE", "/api/v1/tokens/{number}"),
 }
+NOT_THEIRS = {"/api/v1/users", "/api/v1/decisions", "/api/v1/decisions/{number}"}
+"""What only admins read."""
 ONLY_ASKS = {("POST", "/api/v1/what-if")}
 NAMES = {
     "exec_id": "edt-999999",
@@ -72,14 +74,14 @@ class TestAViewer:
             mine = (method, path) in OWN_ACCOUNT | ONLY_ASKS
             assert (answer.status_code == 403) != mine, (method, path, answer.text)
 
-    def test_they_read_what_an_admin_reads_but_the_list_of_users(self, api: ServedApi, vera: httpx.Client) -> None:
+    def test_they_read_what_an_admin_reads_but_users_and_decisions(self, api: ServedApi, vera: httpx.Client) -> None:
         job, admin = api.submit("ana").exec_id, api.client("admin")
         names = {**NAMES, "exec_id": job}
         for method, path in walk(api):
             if method != "GET" or path in {"/api/v1/stream", "/api/v1/nodes/{name}/assignments"}:
                 continue
             seen, expected = (client.get(path.format(**names)).status_code for client in (vera, admin))
-            assert seen == (403 if path == "/api/v1/users" else expected), path
+            assert seen == (403 if path in NOT_THEIRS else expected), path
 
     def test_they_see_the_jobs_of_all_users_with_their_logs_and_owners(
         self, api: ServedApi, vera: httpx.Client

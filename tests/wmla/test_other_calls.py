@@ -66,7 +66,7 @@ class TestTheService:
             2,
         )
 
-    def test_there_is_one_plan_below_a_root(self, api: ServedApi, running: JobView) -> None:
+    def test_there_is_one_plan_below_a_root_until_there_are_queues(self, api: ServedApi, running: JobView) -> None:
         tree = get(api, f"{DL}/resplans/resplantree").json()
         (plan,) = tree["childTreeDto"]
         assert plan["pid"] == tree["id"] and plan["childTreeDto"] == []
@@ -75,11 +75,11 @@ class TestTheService:
         found = get(api, f"{DL}/resplans/resplan/{plan['id']}").json()
         assert (found["path"], found["slots"], found["used_slots"]) == (record["consumer"], 3, 2)
 
-    def test_the_one_plan_cannot_be_deleted_and_another_is_not_there(self, api: ServedApi) -> None:
+    def test_the_plan_above_all_cannot_be_deleted_and_another_is_not_there(self, api: ServedApi) -> None:
         refused = api.client("admin").delete(f"{DL}/resplans/resplan/openedt")
-        assert refused.status_code == 409 and "cannot be deleted: it is the only one" in refused.text
+        assert refused.status_code == 409 and "cannot be deleted: it is the whole cluster" in refused.text
         for answer in (get(api, f"{DL}/resplans/resplan/x"), api.client("admin").delete(f"{DL}/resplans/resplan/x")):
-            assert answer.text == "Error 404: there is no resource plan 'x': the only one is 'openedt'\n"
+            assert answer.text == "Error 404: there is no resource plan 'x': `dlicmd.py --rp-get-all` lists them\n"
 
     def test_frameworks_of_generation_a(self, sdk: DeepLearningImpactV1) -> None:
         names = sdk.get_all_deep_learning_frameworks().get_result()
@@ -88,6 +88,59 @@ class TestTheService:
         assert [each.name for each in found] == names
         chosen = sdk.get_deep_learning_frameworks(backend="PyTorch").get_result()
         assert {each["backend"] for each in chosen} == {"pytorch"}
+
+
+class TestPlansOfQueues:
+    """Queues as WMLA's clients read them: resource plans below the plan of the whole cluster."""
+
+    @pytest.fixture(autouse=True)
+    def queues(self, api: ServedApi) -> Iterator[None]:
+        admin = api.client("admin")
+        for path, settings in {
+            "a": {"quota": 1, "weight": 2, "policy": "fifo"},
+            "a/train": {"limit": 2},
+            "b": {},
+            "b/train": {},
+        }.items():
+            assert admin.put(f"/api/v1/queues/{path}", json=settings).status_code == 200
+        yield
+        for path in ("a/train", "a", "b/train", "b"):
+            admin.delete(f"/api/v1/queues/{path}")
+
+    def test_the_tree_has_each_queue_below_the_one_above_it(self, api: ServedApi) -> None:
+        (top,) = get(api, f"{DL}/resplans/resplantree/").json()["childTreeDto"]
+        assert [(plan["id"], plan["pid"]) for plan in top["childTreeDto"]] == [("a", "openedt"), ("b", "openedt")]
+        below = [plan["childTreeDto"] for plan in top["childTreeDto"]]
+        assert below == [[{"id": "train", "pid": above, "childTreeDto": []}] for above in ("a", "b")]
+
+    def test_a_plan_is_found_by_its_path_and_by_its_name_where_that_is_the_only_one(self, api: ServedApi) -> None:
+        for name in ("a", "/a", "openedt/a", "%2Fopenedt%2Fa"):
+            plan = get(api, f"{DL}/resplans/resplan/{name}").json()
+            assert (plan["path"], plan["pid"], plan["slots"]) == ("/openedt/a", "openedt", 1), name
+            assert (plan["quota"], plan["share_ratio"], plan["limit"], plan["policy"]) == (1, 2, None, "fifo")
+        assert get(api, f"{DL}/resplans/resplan/b/train").json()["path"] == "/openedt/b/train"
+        two = get(api, f"{DL}/resplans/resplan/train")
+        assert two.status_code == 400 and "/openedt/a/train, /openedt/b/train" in two.text
+
+    def test_a_job_names_the_plan_of_the_queue_that_it_belongs_to(self, api: ServedApi) -> None:
+        named = {"/openedt/a/train": "/openedt/a/train", "/a/other/more": "/openedt/a", "/c": "/openedt"}
+        for given, consumer in named.items():
+            job = api.submit(args=f"--exec-start edtPyTorch --model-main main.py --consumer {given} --msd-priority 7")
+            (record,) = get(api, f"{DL}/scheduler/engine/applications/{job.exec_id}").json()
+            assert (record["consumer"], record["priority"]) == (consumer, 7)
+            listed = get(api, f"{DL}/scheduler/engine/applications", params={"sort": "-id", "length": 1}).json()
+            assert listed[0] == record
+        look(api.platform)
+        plan = get(api, f"{DL}/resplans/resplan/a").json()
+        assert (plan["pending_jobs"] + plan["running_jobs"], plan["demand_slots"]) == (2, 2)
+
+    def test_an_admin_deletes_a_plan_and_its_jobs_belong_to_the_one_above(self, api: ServedApi) -> None:
+        job = api.submit(args="--exec-start edtPyTorch --model-main main.py --queue /a/train")
+        assert api.client("ana").delete(f"{DL}/resplans/resplan/a/train").status_code == 403
+        assert api.client("admin").delete(f"{DL}/resplans/resplan/a").status_code == 409
+        assert api.client("admin").delete(f"{DL}/resplans/resplan/a/train").status_code == 204
+        (record,) = get(api, f"{DL}/scheduler/engine/applications/{job.exec_id}").json()
+        assert record["consumer"] == "/openedt/a"
 
 
 class TestConductor:

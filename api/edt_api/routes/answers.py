@@ -14,6 +14,7 @@ from fastapi import APIRouter
 from edt_api import concurrency
 from edt_api.dependencies import ReadingViewer, ThePlatform, Viewer
 from edt_api.schemas import answers as shapes
+from edt_api.submissions.placing import placed
 from edt_api.submissions.submission import check_data_folder, read
 from edt_scheduler.answers import changes
 from edt_scheduler.answers.suggestions import Suggestion
@@ -65,7 +66,7 @@ async def dry_run(platform: ThePlatform, viewer: Viewer, wanted: shapes.DryRunRe
 
 
 def _dry_run(platform: Platform, viewer: UserView, args: str) -> answers.Asked[answers.DryRun]:
-    submission = read(args, None, (), partial(catalogue.find, platform))
+    submission = placed(platform, viewer, read(args, None, (), partial(catalogue.find, platform)))
     check_data_folder(submission, platform.settings.data)
     return answers.dry_run(platform, submission, owner=viewer)
 

@@ -33,7 +33,7 @@ from edt_api.to_wire import CLUSTER
 from edt_api.version import version
 from edt_scheduler.model.jobs import JobKey, JobOrder
 from edt_scheduler.model.states import ACTIVE
-from edt_scheduler.operations import execs, history
+from edt_scheduler.operations import execs, history, queues
 from edt_scheduler.platform import Platform
 from edt_scheduler.views import JobView, ProcessesView, UserView
 
@@ -159,14 +159,13 @@ async def records(
         start=start,
         limit=length,
     )
-    shown = ([to_wmla.record(job, processes) for job, processes in some] for some in _with_processes(platform, found))
-    return await streamed(_RECORDS, shown)
+    return await streamed(_RECORDS, _records(platform, found))
 
 
 @router.get("/engine/applications/{exec_id}")
 def record(platform: ThePlatform, viewer: Viewer, exec_id: str) -> list[wmla.JobRecord]:
     """Return the record of one job, in a list of one."""
-    return [to_wmla.record(*_one(platform, viewer, exec_id))]
+    return [to_wmla.record(*_one(platform, viewer, exec_id), queues.paths(platform))]
 
 
 @router.get("/kubernetesobjects")
@@ -218,6 +217,13 @@ def _order(sort: str, order: str) -> JobOrder:
 def _one(platform: Platform, viewer: UserView, exec_id: str) -> tuple[JobView, ProcessesView]:
     job = execs.job(platform, exec_id, viewer=viewer)
     return job, history.processes(platform, [job])[job.exec_id]
+
+
+def _records(platform: Platform, found: Iterator[JobView]) -> Iterator[list[wmla.JobRecord]]:
+    """Yield the jobs as records, some at a time."""
+    known = queues.paths(platform)
+    for some in _with_processes(platform, found):
+        yield [to_wmla.record(job, processes, known) for job, processes in some]
 
 
 def _with_processes(platform: Platform, found: Iterator[JobView]) -> Iterator[list[tuple[JobView, ProcessesView]]]:

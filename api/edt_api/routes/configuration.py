@@ -1,29 +1,33 @@
 """What WMLA's clients ask of the service itself: ``conf``, ``status``, ``resplans`` and ``frameworks``.
 
-``conf`` and the plans are fixed. They are read without the database, because the command line asks for ``conf`` before
-each of its commands. There is one resource plan until there are queues: the whole cluster.
+``conf`` is fixed. It is read without the database, because the command line asks for it before each of its commands.
+The resource plans are the queues (queues.py): below a root there is the plan ``openedt``, the whole cluster, and below
+that one plan for each queue.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from edt_api.dependencies import ThePlatform, for_users
-from edt_api.errors import NoSuchObject, OnlyPlan
+from edt_api import concurrency, to_wmla
+from edt_api.dependencies import ThePlatform, Viewer, for_admins, for_users
+from edt_api.errors import OnlyPlan
 from edt_api.schemas import wmla
-from edt_api.to_wmla import CONSUMER, PLAN
+from edt_api.submissions.scheduling import PLAN
 from edt_api.version import version
-from edt_scheduler.operations import fleet
+from edt_scheduler.operations import fleet, queues
 from edt_scheduler.operations import frameworks as catalogue
 from edt_scheduler.views import NodeView
 
-router = APIRouter(prefix="/platform/rest/deeplearning/v1", dependencies=[for_users])
+_PREFIX = "/platform/rest/deeplearning/v1"
 
-_ROOT = "root"
+router = APIRouter(prefix=_PREFIX, dependencies=[for_users])
+_admins = APIRouter(prefix=_PREFIX, dependencies=[for_admins])
 
 
 @router.get("/conf")
@@ -50,33 +54,26 @@ def status(platform: ThePlatform) -> wmla.Status:
 
 @router.get("/resplans/resplantree")
 @router.get("/resplans/resplantree/")
-async def tree() -> wmla.PlanNode:
-    """Return the tree of resource plans: a root, and below it the one plan."""
-    plan = wmla.PlanNode(id=PLAN, pid=_ROOT, childTreeDto=[])
-    return wmla.PlanNode(id=_ROOT, pid="", childTreeDto=[plan])
+def tree(platform: ThePlatform) -> wmla.PlanNode:
+    """Return the tree of resource plans."""
+    return to_wmla.plan_tree(queues.paths(platform))
 
 
-@router.get("/resplans/resplan/{plan}")
-def plan(platform: ThePlatform, plan: str) -> wmla.Plan:
-    """Return a resource plan."""
-    _must_exist(plan)
-    slots, used = _slots(fleet.nodes(platform))
-    return wmla.Plan(
-        id=PLAN,
-        pid=_ROOT,
-        name=PLAN,
-        path=CONSUMER,
-        slots=slots,
-        used_slots=used,
-        description="the whole cluster: all jobs share its slots fairly",
-    )
+@router.get("/resplans/resplan/{plan:path}")
+async def plan(platform: ThePlatform, viewer: Viewer, plan: str) -> wmla.Plan:
+    """Return a resource plan. It is named by its path, or by the last part of it if no other plan has the same."""
+    found = await concurrency.bulk.run(partial(queues.queues, platform, viewer=viewer))
+    path = to_wmla.queue_of_plan(plan, [each.path for each in found.queues])
+    return to_wmla.resource_plan(found, path)
 
 
-@router.delete("/resplans/resplan/{plan}", status_code=204, response_class=Response)
-async def delete_plan(plan: str) -> None:
-    """Refuse to delete the one plan."""
-    _must_exist(plan)
-    raise OnlyPlan(f"the plan {PLAN!r} cannot be deleted: it is the only one, and all jobs belong to it")
+@_admins.delete("/resplans/resplan/{plan:path}", status_code=204, response_class=Response)
+def delete_plan(platform: ThePlatform, plan: str) -> None:
+    """Remove a queue. Its jobs belong to the queue above. The plan above all stays: all jobs belong to it."""
+    path = to_wmla.queue_of_plan(plan, queues.paths(platform))
+    if not path:
+        raise OnlyPlan(f"the plan {PLAN!r} cannot be deleted: it is the whole cluster, and all jobs belong to it")
+    queues.remove_queue(platform, path)
 
 
 @router.get("/frameworks")
@@ -99,9 +96,7 @@ def framework_names(platform: ThePlatform) -> list[str]:
     return [each.entry.name for each in catalogue.frameworks(platform)]
 
 
-def _must_exist(plan: str) -> None:
-    if plan != PLAN:
-        raise NoSuchObject(f"there is no resource plan {plan[:64]!r}: the only one is {PLAN!r}")
+router.routes.extend(_admins.routes)
 
 
 def _slots(nodes: Sequence[NodeView]) -> tuple[int, int]:

@@ -185,7 +185,7 @@ class PlanNode(Output):
 
 
 class Plan(Output):
-    """A resource plan."""
+    """A resource plan: a queue. The fields after ``description`` are not WMLA's."""
 
     id: str
     pid: str
@@ -193,10 +193,23 @@ class Plan(Output):
     path: str
     """As in ``consumer`` of a job's record."""
     slots: int
-    """How many slots the plan has."""
+    """How many slots the plan has of its own, its quota; the plan above all has those of all nodes that take work."""
     used_slots: int
-    """How many of them jobs hold now."""
+    """How many slots its jobs hold now, those of plans below it included, as in the fields from ``entitled_slots``."""
     description: str
+    share_ratio: float
+    """Its share of what is divided beside plans that have the same parent."""
+    quota: int
+    limit: int | None
+    """The most slots that its jobs may hold together; None: no limit."""
+    policy: str
+    """How its jobs share: ``efficient``, ``fairshare``, ``priority`` or ``fifo``."""
+    entitled_slots: int
+    """Slots to which its users are entitled with the jobs that they have now."""
+    demand_slots: int
+    """Slots for which its jobs have use."""
+    running_jobs: int
+    pending_jobs: int
 
 
 class Status(Output):
