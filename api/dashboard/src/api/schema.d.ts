@@ -1,5 +1,66 @@
-// openapi.json sha256: e34b7c23b36fd0f032fa89bdd2c87e9bdabccc265b659fb28952f342752a6f8a
+// openapi.json sha256: 2044ee502215182d2194a32781de671eeee944aa2b6b984e959ecd6be42110df
 export interface paths {
+    "/api/v1/decisions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Listing
+         * @description List the recorded decisions that changed something, newest first. They are kept for some time.
+         */
+        get: operations["queues_listing"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/decisions/{number}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Decision
+         * @description Return one decision with what went into it and what came out, and whether the same comes out again now.
+         */
+        get: operations["queues_decision"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/dry-run": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Dry Run
+         * @description Say what would become of a submission now, without its code: whether it starts, where and when, and whose slots
+         *     it would take. Nothing is stored. The script itself is not looked at.
+         */
+        post: operations["answers_dry_run"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/frameworks": {
         parameters: {
             query?: never;
@@ -126,7 +187,14 @@ export interface paths {
         delete?: never;
         options?: never;
         head?: never;
-        patch?: never;
+        /**
+         * Change
+         * @description Change the fewest and the most slots of a job that waits or runs, or its priority. What is left out stays.
+         *
+         *     Only the job's owner and admins may do so. The owner may set at most the priority with which the job was submitted;
+         *     an admin may set any.
+         */
+        patch: operations["queues_change"];
         trace?: never;
     };
     "/api/v1/jobs/{exec_id}/allocations": {
@@ -161,6 +229,29 @@ export interface paths {
          * @description List all events of the job's history, oldest first.
          */
         get: operations["jobs_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{exec_id}/explanation": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Explanation
+         * @description Explain why a job waits, or why it has as many slots as it has, by the plan that the scheduler would make now.
+         *
+         *     For a job that waits: its rank, the rule, what blocks it, a verdict on each node, what would start it now, and when
+         *     it is expected to start. Every change that the answer suggests was tried on the present state.
+         */
+        get: operations["answers_explanation"];
         put?: never;
         post?: never;
         delete?: never;
@@ -613,6 +704,56 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/queues": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Tree
+         * @description Return all queues with what they hold, are entitled to, and wait for.
+         *
+         *     Everybody sees the numbers of every queue. Of users and jobs, a user sees their own; admins and viewers see all.
+         */
+        get: operations["queues_tree"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/queues/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Put
+         * @description Make a queue or change one. What is left out stays as it is. An empty path is the root.
+         *
+         *     The queue above must be there. Jobs that named this queue before it was there belong to it from now on.
+         */
+        put: operations["queues_put"];
+        post?: never;
+        /**
+         * Remove
+         * @description Remove a queue: its jobs belong to the queue above. The root only gets its first settings back.
+         *
+         *     The status is 409 if there are queues below it.
+         */
+        delete: operations["queues_remove"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/session": {
         parameters: {
             query?: never;
@@ -825,6 +966,27 @@ export interface paths {
          */
         put: operations["users_set_password"];
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/what-if": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * What If
+         * @description Say what would be different with these changes, all of them together: who grows, shrinks, starts earlier or
+         *     later. Nothing is changed.
+         */
+        post: operations["answers_what_if"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1271,14 +1433,14 @@ export interface paths {
         };
         /**
          * Plan
-         * @description Return a resource plan.
+         * @description Return a resource plan. It is named by its path, or by the last part of it if no other plan has the same.
          */
         get: operations["configuration_plan"];
         put?: never;
         post?: never;
         /**
          * Delete Plan
-         * @description Refuse to delete the one plan.
+         * @description Remove a queue. Its jobs belong to the queue above. The plan above all stays: all jobs belong to it.
          */
         delete: operations["configuration_delete_plan"];
         options?: never;
@@ -1295,7 +1457,7 @@ export interface paths {
         };
         /**
          * Tree
-         * @description Return the tree of resource plans: a root, and below it the one plan.
+         * @description Return the tree of resource plans.
          */
         get: operations["configuration_tree"];
         put?: never;
@@ -1823,6 +1985,46 @@ export interface components {
             message: string;
         };
         /**
+         * Decision
+         * @description One decision that changed something. The slots of all its actions were decided together.
+         */
+        Decision: {
+            /** Actions */
+            actions: components["schemas"]["DecisionAction"][];
+            /** At */
+            at: number;
+            /** Bytes */
+            bytes: number;
+            /** Id */
+            id: number;
+        };
+        /**
+         * DecisionAction
+         * @description What one decision did to one job.
+         */
+        DecisionAction: {
+            /** After */
+            after: number;
+            /** Before */
+            before: number;
+            /** Cause */
+            cause: string;
+            /** Job */
+            job: string;
+            /** Verb */
+            verb: string;
+        };
+        /**
+         * DecisionPage
+         * @description Decisions, newest first.
+         */
+        DecisionPage: {
+            /** Items */
+            items: components["schemas"]["Decision"][];
+            /** Next */
+            next: string | null;
+        };
+        /**
          * DefaultLogOf
          * @description The log that a client gets who does not say which.
          * @enum {string}
@@ -1853,6 +2055,52 @@ export interface components {
             timestamp: number;
         };
         /**
+         * DryRun
+         * @description What would become of a submission now. A submission that would be refused is refused here, too.
+         */
+        DryRun: {
+            explained: components["schemas"]["Explained"];
+            /** Hidden */
+            hidden: {
+                [key: string]: number;
+            };
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "elastic" | "gang";
+            /** Max */
+            max: number;
+            /** Min */
+            min: number;
+            /** Nodes */
+            nodes: {
+                [key: string]: number;
+            };
+            /** Others */
+            others: components["schemas"]["JobEffect"][];
+            /** Remark */
+            remark: string | null;
+            /** Slots */
+            slots: number;
+            /** Starts */
+            starts: boolean;
+        };
+        /**
+         * DryRunRequest
+         * @description A submission without its code.
+         */
+        DryRunRequest: {
+            /** Args */
+            args: string;
+        };
+        /**
+         * Effect
+         * @description What a change does to one job.
+         * @enum {string}
+         */
+        Effect: "starts" | "waits" | "grows" | "shrinks" | "earlier" | "later";
+        /**
          * EngineTimes
          * @description Means of one engine.
          */
@@ -1872,6 +2120,24 @@ export interface components {
             slot: string | null;
             /** Slower */
             slower: number | null;
+        };
+        /**
+         * Entitlement
+         * @description What the job's user may have in its queue, and has.
+         */
+        Entitlement: {
+            /** Entitled */
+            entitled: number;
+            /** Held */
+            held: number;
+            /** Jobs */
+            jobs: number;
+            /** Queue */
+            queue: string;
+            /** Queues */
+            queues: components["schemas"]["QueueUse"][];
+            /** User */
+            user: string;
         };
         /**
          * Epochs
@@ -2012,6 +2278,51 @@ export interface components {
             timestamp: number;
         };
         /**
+         * Expected
+         * @description When the job is expected to start, and to end.
+         */
+        Expected: {
+            /** End */
+            end: number | null;
+            error: components["schemas"]["PastError"] | null;
+            /** First */
+            first: number | null;
+            /** Guessed */
+            guessed: number;
+            /** Sentence */
+            sentence: string;
+            /** Start */
+            start: number | null;
+            /** Until */
+            until: number;
+        };
+        /**
+         * Explained
+         * @description Why one job waits, or has as many slots as it has, by the plan that the scheduler would make now.
+         */
+        Explained: {
+            /** At */
+            at: number;
+            /** Changes */
+            changes: components["schemas"]["Suggestion"][];
+            entitlement: components["schemas"]["Entitlement"] | null;
+            expected: components["schemas"]["Expected"] | null;
+            holds: components["schemas"]["Holds"] | null;
+            /** Job */
+            job: string;
+            nodes: components["schemas"]["Nodes"] | null;
+            /**
+             * Phase
+             * @enum {string}
+             */
+            phase: "waiting" | "running" | "ending" | "over";
+            /** Sentence */
+            sentence: string;
+            /** Untried */
+            untried: number;
+            waits: components["schemas"]["Waits"] | null;
+        };
+        /**
          * ForeignProcess
          * @description A process that computes on a GPU and belongs to no job of its node.
          */
@@ -2105,6 +2416,60 @@ export interface components {
             psNum: string;
         };
         /**
+         * Hidden
+         * @description What is not named, because the caller may not see it.
+         */
+        Hidden: {
+            /** Jobs */
+            jobs: number;
+            /** Slots */
+            slots: number;
+        };
+        /**
+         * Holder
+         * @description A job that stands in another one's way, or takes part of what it could have.
+         */
+        Holder: {
+            /** Job */
+            job: string;
+            /** Nodes */
+            nodes: string[];
+            /** Priority */
+            priority: number;
+            /** Queue */
+            queue: string;
+            /** Sentence */
+            sentence: string;
+            /** Slots */
+            slots: number;
+            /** User */
+            user: string;
+        };
+        /**
+         * Holds
+         * @description Why a job holds as many slots as it does.
+         */
+        Holds: {
+            /** Gain */
+            gain: number;
+            hidden: components["schemas"]["Hidden"];
+            /** Max */
+            max: number;
+            /** Min */
+            min: number;
+            next: components["schemas"]["NextSize"];
+            /** Price */
+            price: number;
+            /** Share */
+            share: number;
+            /** Slots */
+            slots: number;
+            /** Takers */
+            takers: components["schemas"]["Holder"][];
+            /** Worth */
+            worth: string;
+        };
+        /**
          * Image
          * @description An image that every job may name.
          */
@@ -2183,6 +2548,11 @@ export interface components {
          * @description One job with everything that the platform knows about it.
          */
         Job: {
+            /**
+             * After
+             * @default []
+             */
+            after: string[];
             /** App Name */
             app_name: string;
             /** Args */
@@ -2202,6 +2572,11 @@ export interface components {
             checkpoint_step: number | null;
             /** Created At */
             created_at: number;
+            /**
+             * Deadline
+             * @default null
+             */
+            deadline: number | null;
             /** Digest */
             digest: string | null;
             /**
@@ -2228,6 +2603,11 @@ export interface components {
             finished_at: number | null;
             /** Framework */
             framework: string;
+            /**
+             * Gpu Models
+             * @default []
+             */
+            gpu_models: string[];
             /** Id */
             id: string;
             /**
@@ -2288,11 +2668,21 @@ export interface components {
              */
             paused_by: string | null;
             /**
+             * Priority
+             * @default 1
+             */
+            priority: number;
+            /**
              * Processes
              * @default null
              */
             processes: number | null;
             progress: components["schemas"]["Progress"];
+            /**
+             * Queue
+             * @default
+             */
+            queue: string;
             /**
              * Remark
              * @default null
@@ -2335,6 +2725,11 @@ export interface components {
              * @default null
              */
             share_done: number | null;
+            /**
+             * Sizes
+             * @default []
+             */
+            sizes: number[];
             /** Slots */
             slots: number;
             /** Started At */
@@ -2351,6 +2746,11 @@ export interface components {
             stop_requested_at: number | null;
             /** Threads */
             threads: number;
+            /**
+             * Time Limit
+             * @default null
+             */
+            time_limit: number | null;
             /** @default null */
             validation: components["schemas"]["Validation"] | null;
             waiting: components["schemas"]["Waiting"] | null;
@@ -2365,6 +2765,33 @@ export interface components {
             worker_device_num: number;
             /** Workers */
             workers: number;
+        };
+        /**
+         * JobChange
+         * @description What a job that is not over shall be from now on. What is left out stays as it is.
+         */
+        JobChange: {
+            /** Max Workers */
+            max_workers?: number | null;
+            /** Min Workers */
+            min_workers?: number | null;
+            /** Priority */
+            priority?: number | null;
+        };
+        /**
+         * JobEffect
+         * @description One job to which a change does something.
+         */
+        JobEffect: {
+            after: components["schemas"]["Outlook"];
+            before: components["schemas"]["Outlook"];
+            effect: components["schemas"]["Effect"];
+            /** Job */
+            job: string;
+            /** Sentence */
+            sentence: string;
+            /** User */
+            user: string;
         };
         /**
          * JobKind
@@ -2445,6 +2872,19 @@ export interface components {
             used_mem: number;
         };
         /**
+         * JobResumed
+         * @description A paused job goes on.
+         */
+        JobResumed: {
+            /** Job */
+            job: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "job-resumed";
+        };
+        /**
          * JobsChanged
          * @description ``event: jobs``: jobs that are new or have changed, and ids of jobs that were removed.
          */
@@ -2453,6 +2893,44 @@ export interface components {
             items: components["schemas"]["Job"][];
             /** Removed */
             removed: string[];
+        };
+        /**
+         * JobStopped
+         * @description A job is over.
+         */
+        JobStopped: {
+            /** Job */
+            job: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "job-stopped";
+        };
+        /**
+         * JobWith
+         * @description A job asks for something else. What is None stays.
+         */
+        JobWith: {
+            /** Device */
+            device?: ("gpu" | "cpu" | "any") | null;
+            /** Image */
+            image?: boolean | null;
+            /** Job */
+            job: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "job";
+            /** Max */
+            max?: number | null;
+            /** Min */
+            min?: number | null;
+            /** Models */
+            models?: string[] | null;
+            /** Priority */
+            priority?: number | null;
         };
         /**
          * Kernel
@@ -2595,6 +3073,28 @@ export interface components {
             workers: (number | null)[];
         };
         /**
+         * MoreSlots
+         * @description A further node.
+         */
+        MoreSlots: {
+            /** Containers */
+            containers?: boolean | null;
+            /** Device */
+            device?: ("gpu" | "cpu") | null;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "more-slots";
+            /**
+             * Model
+             * @default
+             */
+            model: string;
+            /** Slots */
+            slots: number;
+        };
+        /**
          * NewApiToken
          * @description An API token to be made for the caller.
          */
@@ -2621,6 +3121,48 @@ export interface components {
             everywhere: boolean;
             /** Name */
             name: string;
+        };
+        /**
+         * NewJob
+         * @description One more job, of the caller, in its order behind all others.
+         */
+        NewJob: {
+            /** Device */
+            device?: ("gpu" | "cpu") | null;
+            /**
+             * Gang
+             * @default false
+             */
+            gang: boolean;
+            /**
+             * Image
+             * @default false
+             */
+            image: boolean;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "new-job";
+            /** Max */
+            max: number;
+            /**
+             * Min
+             * @default 1
+             */
+            min: number;
+            /** Models */
+            models?: string[];
+            /**
+             * Priority
+             * @default 1
+             */
+            priority: number;
+            /**
+             * Queue
+             * @default
+             */
+            queue: string;
         };
         /**
          * NewPassword
@@ -2655,6 +3197,17 @@ export interface components {
             password: string;
             /** @default user */
             role: components["schemas"]["RoleName"];
+        };
+        /**
+         * NextSize
+         * @description What keeps a running job from more slots.
+         */
+        NextSize: {
+            rule: components["schemas"]["WhyNotMore"];
+            /** Sentence */
+            sentence: string;
+            /** Slots */
+            slots: number | null;
         };
         /**
          * Node
@@ -2692,6 +3245,19 @@ export interface components {
             slots: components["schemas"]["Slot"][];
         };
         /**
+         * NodeLess
+         * @description A node is taken away. Jobs on it move elsewhere or wait.
+         */
+        NodeLess: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "node-less";
+            /** Node */
+            node: string;
+        };
+        /**
          * NodeOffer
          * @description A node that registers. Its credential is the join token.
          */
@@ -2720,6 +3286,19 @@ export interface components {
             slots: components["schemas"]["SlotOffer"][];
         };
         /**
+         * NodeOpened
+         * @description A cordoned or draining node takes work again.
+         */
+        NodeOpened: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "node-opened";
+            /** Node */
+            node: string;
+        };
+        /**
          * NodePage
          * @description Nodes, in the order in which they first registered.
          */
@@ -2728,6 +3307,18 @@ export interface components {
             items: components["schemas"]["Node"][];
             /** Next */
             next: string | null;
+        };
+        /**
+         * Nodes
+         * @description The verdict on each node, those that are nearest to taking the job first.
+         */
+        Nodes: {
+            /** Counts */
+            counts: {
+                [key: string]: number;
+            };
+            /** Items */
+            items: components["schemas"]["NodeVerdict"][];
         };
         /**
          * NodesChanged
@@ -2756,6 +3347,48 @@ export interface components {
             until: number;
         };
         /**
+         * NodeVerdict
+         * @description One node as the job sees it.
+         */
+        NodeVerdict: {
+            /** Free */
+            free: number;
+            hidden: components["schemas"]["Hidden"];
+            /** Jobs */
+            jobs: string[];
+            /** Node */
+            node: string;
+            /** Sentence */
+            sentence: string;
+            /** Slots */
+            slots: number;
+            verdict: components["schemas"]["Verdict"];
+        };
+        /**
+         * Outlook
+         * @description What one job has, and when it is expected to start and to end.
+         */
+        Outlook: {
+            /** End */
+            end: number | null;
+            /** Slots */
+            slots: number;
+            /** Start */
+            start: number | null;
+        };
+        /**
+         * PastError
+         * @description How far earlier estimates of a start were off, each made when its job began to wait.
+         */
+        PastError: {
+            /** Jobs */
+            jobs: number;
+            /** Median Seconds */
+            median_seconds: number;
+            /** P90 Seconds */
+            p90_seconds: number;
+        };
+        /**
          * PhaseSeconds
          * @description Seconds a step in each phase. An engine is in one phase at a time, so the sum is the duration of a step.
          */
@@ -2779,19 +3412,35 @@ export interface components {
         };
         /**
          * Plan
-         * @description A resource plan.
+         * @description A resource plan: a queue. The fields after ``description`` are not WMLA's.
          */
         Plan: {
+            /** Demand Slots */
+            demand_slots: number;
             /** Description */
             description: string;
+            /** Entitled Slots */
+            entitled_slots: number;
             /** Id */
             id: string;
+            /** Limit */
+            limit: number | null;
             /** Name */
             name: string;
             /** Path */
             path: string;
+            /** Pending Jobs */
+            pending_jobs: number;
             /** Pid */
             pid: string;
+            /** Policy */
+            policy: string;
+            /** Quota */
+            quota: number;
+            /** Running Jobs */
+            running_jobs: number;
+            /** Share Ratio */
+            share_ratio: number;
             /** Slots */
             slots: number;
             /** Used Slots */
@@ -2880,6 +3529,201 @@ export interface components {
             image: string;
         };
         /**
+         * Queue
+         * @description One queue of the tree.
+         */
+        Queue: {
+            /** Demand */
+            demand: number;
+            /** Depth */
+            depth: number;
+            /** Entitled */
+            entitled: number;
+            /** Limit */
+            limit: number | null;
+            /** Name */
+            name: string;
+            others: components["schemas"]["QueueOthers"];
+            /** Parent */
+            parent: string | null;
+            /** Path */
+            path: string;
+            policy: components["schemas"]["QueuePolicy"];
+            /** Quota */
+            quota: number;
+            /** Running */
+            running: number;
+            /** Usage */
+            usage: number;
+            /** Used */
+            used: number;
+            /** Users */
+            users: components["schemas"]["QueueUser"][];
+            /** Waiting */
+            waiting: number;
+            /** Waiting Jobs */
+            waiting_jobs: components["schemas"]["QueueWaiting"][];
+            /** Weight */
+            weight: number;
+        };
+        /**
+         * QueueChanged
+         * @description A queue after a change.
+         */
+        QueueChanged: {
+            /** Limit */
+            limit: number | null;
+            /** Message */
+            message: string;
+            /** Path */
+            path: string;
+            policy: components["schemas"]["QueuePolicy"];
+            /** Quota */
+            quota: number;
+            /** Weight */
+            weight: number;
+        };
+        /**
+         * QueueOthers
+         * @description The users of a queue that are not listed, together.
+         */
+        QueueOthers: {
+            /** Entitled */
+            entitled: number;
+            /** Held */
+            held: number;
+            /** Running */
+            running: number;
+            /** Usage */
+            usage: number;
+            /** Users */
+            users: number;
+            /** Waiting */
+            waiting: number;
+        };
+        /**
+         * QueuePolicy
+         * @description How the jobs of a queue share its slots. In each, jobs of a higher priority come first.
+         * @enum {string}
+         */
+        QueuePolicy: "efficient" | "fairshare" | "priority" | "fifo";
+        /**
+         * Queues
+         * @description The tree of queues: the root first, and each queue before those below it, which are in the order of names.
+         */
+        Queues: {
+            /** At */
+            at: number;
+            /** Queues */
+            queues: components["schemas"]["Queue"][];
+            /** Slots */
+            slots: number;
+            /** Used */
+            used: number;
+        };
+        /**
+         * QueueSettings
+         * @description What a queue gets. What is left out stays as it is; a new queue has no quota and no limit, the weight 1 and the
+         *     policy ``efficient``.
+         */
+        QueueSettings: {
+            /** Limit */
+            limit?: number | null;
+            policy?: components["schemas"]["QueuePolicy"] | null;
+            /** Quota */
+            quota?: number | null;
+            /** Weight */
+            weight?: number | null;
+        };
+        /**
+         * QueueUse
+         * @description One queue on the way from a job's own queue to the root.
+         */
+        QueueUse: {
+            /** Held */
+            held: number;
+            /** Limit */
+            limit: number | null;
+            policy: components["schemas"]["QueuePolicy"];
+            /** Queue */
+            queue: string;
+            /** Quota */
+            quota: number;
+            /** Waiting */
+            waiting: number;
+            /** Weight */
+            weight: number;
+        };
+        /**
+         * QueueUser
+         * @description What one user has in one queue.
+         */
+        QueueUser: {
+            /** Entitled */
+            entitled: number;
+            /** Held */
+            held: number;
+            /** Running */
+            running: number;
+            /** Usage */
+            usage: number;
+            /** User */
+            user: string;
+            /** Waiting */
+            waiting: number;
+        };
+        /**
+         * QueueWaiting
+         * @description A job that waits in a queue.
+         */
+        QueueWaiting: {
+            /** Blocking */
+            blocking: string | null;
+            /** Job */
+            job: string;
+            /** Max */
+            max: number;
+            /** Name */
+            name: string;
+            /** Need */
+            need: number;
+            /** Owner */
+            owner: string;
+            /** Priority */
+            priority: number;
+            /** Rank */
+            rank: number;
+            /** Reason */
+            reason: string;
+            /** Since */
+            since: number;
+        };
+        /**
+         * QueueWith
+         * @description A queue has other numbers. What is None stays.
+         */
+        QueueWith: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "queue";
+            /** Limit */
+            limit?: number | null;
+            policy?: components["schemas"]["QueuePolicy"] | null;
+            /** Queue */
+            queue: string;
+            /** Quota */
+            quota?: number | null;
+            /**
+             * Unlimited
+             * @default false
+             */
+            unlimited: boolean;
+            /** Weight */
+            weight?: number | null;
+        };
+        /**
          * Rank
          * @description One process of a gang's newest attempt.
          */
@@ -2923,6 +3767,34 @@ export interface components {
             migrations: string | null;
             /** Ready */
             ready: boolean;
+        };
+        /**
+         * RecordedDecision
+         * @description One decision with all that went into it, and whether it comes out the same again.
+         */
+        RecordedDecision: {
+            /** Actions */
+            actions: components["schemas"]["DecisionAction"][];
+            /** At */
+            at: number;
+            /** Bytes */
+            bytes: number;
+            /** Differences */
+            differences: string[];
+            /** Id */
+            id: number;
+            /** Plan */
+            plan: {
+                [key: string]: unknown;
+            };
+            /** Same */
+            same: boolean;
+            /** Seconds */
+            seconds: number;
+            /** State */
+            state: {
+                [key: string]: unknown;
+            };
         };
         /**
          * Registered
@@ -3252,6 +4124,24 @@ export interface components {
             waited_seconds: number;
         };
         /**
+         * Suggestion
+         * @description A change that was tried on the present state: with it, the job starts, or gets more slots.
+         */
+        Suggestion: {
+            /** Change */
+            change: components["schemas"]["MoreSlots"] | components["schemas"]["NodeLess"] | components["schemas"]["NodeOpened"] | components["schemas"]["JobWith"] | components["schemas"]["JobStopped"] | components["schemas"]["JobResumed"] | components["schemas"]["QueueWith"] | components["schemas"]["NewJob"];
+            /** Command */
+            command: string;
+            /** Plans */
+            plans: number;
+            /** Resubmit */
+            resubmit: boolean;
+            /** Sentence */
+            sentence: string;
+            /** Slots */
+            slots: number;
+        };
+        /**
          * Task
          * @description One process of a job: ``task0`` is the driver, each ``task12n`` an engine.
          */
@@ -3405,6 +4295,24 @@ export interface components {
             total: number;
         };
         /**
+         * Totals
+         * @description The whole platform at once.
+         */
+        Totals: {
+            /** Mean Start Seconds */
+            mean_start_seconds: number | null;
+            /** Price */
+            price: number;
+            /** Running */
+            running: number;
+            /** Slots */
+            slots: number;
+            /** Used */
+            used: number;
+            /** Waiting */
+            waiting: number;
+        };
+        /**
          * UsageIn
          * @description How busy a node's slots were. The time of the sample is the time of its arrival.
          */
@@ -3486,6 +4394,12 @@ export interface components {
             total: number;
         };
         /**
+         * Verdict
+         * @description Whether a node could take the job, and what keeps it from that. The first that holds, in this order.
+         * @enum {string}
+         */
+        Verdict: "lost" | "draining" | "cordoned" | "device" | "model" | "containers" | "small" | "alone" | "avoided" | "full" | "kept" | "free";
+        /**
          * Waiting
          * @description Why a job holds no slot, with numbers.
          */
@@ -3501,6 +4415,65 @@ export interface components {
             /** Reason */
             reason: string;
         };
+        /**
+         * Waits
+         * @description Why a job holds no slot.
+         */
+        Waits: {
+            /** By */
+            by: components["schemas"]["Holder"][];
+            /** Free */
+            free: number;
+            hidden: components["schemas"]["Hidden"];
+            /** Need */
+            need: number;
+            /** Not Before */
+            not_before: number | null;
+            /** Rank */
+            rank: number;
+            /** Rule */
+            rule: string;
+            /** Sentence */
+            sentence: string;
+            /** Waiting */
+            waiting: number;
+        };
+        /**
+         * WhatIf
+         * @description What would be different, and for whom.
+         */
+        WhatIf: {
+            after: components["schemas"]["Totals"];
+            /** Assumed */
+            assumed: string[];
+            /** At */
+            at: number;
+            before: components["schemas"]["Totals"];
+            /** Hidden */
+            hidden: {
+                [key: string]: number;
+            };
+            /** Jobs */
+            jobs: components["schemas"]["JobEffect"][];
+            /** Sentence */
+            sentence: string;
+            /** Until */
+            until: number;
+        };
+        /**
+         * WhatIfRequest
+         * @description Changes that are all assumed together.
+         */
+        WhatIfRequest: {
+            /** Changes */
+            changes: (components["schemas"]["MoreSlots"] | components["schemas"]["NodeLess"] | components["schemas"]["NodeOpened"] | components["schemas"]["JobWith"] | components["schemas"]["JobStopped"] | components["schemas"]["JobResumed"] | components["schemas"]["QueueWith"] | components["schemas"]["NewJob"])[];
+        };
+        /**
+         * WhyNotMore
+         * @description What keeps a running job from more slots. The first that holds, in this order.
+         * @enum {string}
+         */
+        WhyNotMore: "gang" | "coming" | "maximum" | "capped" | "engines" | "measured" | "back-off" | "quota" | "worth" | "cost" | "reach";
     };
     responses: never;
     parameters: never;
@@ -3510,6 +4483,106 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    queues_listing: {
+        parameters: {
+            query?: {
+                /** @description `next` of the page before this one. */
+                cursor?: string | null;
+                /** @description Only decisions about this job. */
+                job?: string | null;
+                /** @description The most items of this page. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DecisionPage"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    queues_decision: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecordedDecision"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    answers_dry_run: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DryRunRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DryRun"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     frameworks_listing: {
         parameters: {
             query?: never;
@@ -3772,6 +4845,41 @@ export interface operations {
             };
         };
     };
+    queues_change: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                exec_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["JobChange"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Changed"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     jobs_allocations: {
         parameters: {
             query?: {
@@ -3831,6 +4939,37 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["EventPage"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    answers_explanation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                exec_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Explained"];
                 };
             };
             /** @description Refused or failed; `code` is for programs, `detail` for people. */
@@ -4597,6 +5736,99 @@ export interface operations {
             };
         };
     };
+    queues_tree: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Queues"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    queues_put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["QueueSettings"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueChanged"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    queues_remove: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     session_begin: {
         parameters: {
             query?: never;
@@ -4972,6 +6204,39 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    answers_what_if: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WhatIfRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WhatIf"];
+                };
             };
             /** @description Refused or failed; `code` is for programs, `detail` for people. */
             default: {
