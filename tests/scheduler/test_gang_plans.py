@@ -106,9 +106,38 @@ class TestRoom:
         state = State(0.0, (node(slots=8, free=0),), jobs)
         assert {job.id: job.held for job in settled(state).jobs} == {"edt-1": 1, "edt-2": 4, "edt-3": 2, "edt-4": 1}
 
-    def test_a_smaller_gang_that_fits_beside_it_does_not_wait_for_an_earlier_one_that_has_no_place(self) -> None:
+    def test_slots_are_kept_for_the_first_gang_that_waits_for_others_to_end(self) -> None:
         decided = decide([node(free=2)], running_gang(1, {"n1": 2}), gang(2, 4), gang(3, 2))
-        assert decided.alloc == {"edt-1": {"n1": 2}, "edt-2": {}, "edt-3": {"n1": 2}}
+        assert decided.alloc == {"edt-1": {"n1": 2}, "edt-2": {}, "edt-3": {}}
+        told = decided.explain["edt-3"]
+        assert (told.blocking, told.by) == (Blocking.RESERVED, ("edt-2",))
+        assert told.reason == "needs 2 slots at once, slots are kept for edt-2, which waits for longer"
+
+    def test_elastic_jobs_use_them_meanwhile_and_give_them_back(self) -> None:
+        first = running_gang(1, {"n1": 2})
+        elastic = running(3, {"n2": 1}, engines=4, head_node="n2")
+        nodes = [node(free=2), node("n2", 1, 0)]
+        assert decide(nodes, first, gang(2, 4), elastic).alloc["edt-3"] == {"n1": 1, "n2": 1}
+        grown = replace(elastic, alloc={"n1": 1, "n2": 1})
+        ended = decide([node(free=3), nodes[1]], gang(2, 4), grown)
+        assert [(action.job, action.after) for action in ended.actions] == [("edt-3", 1)]
+
+    def test_no_elastic_job_begins_on_them(self) -> None:
+        first = running_gang(1, {"n1": 2})
+        decided = decide([node(free=2)], first, gang(2, 4), waiting(3, engines=4))
+        assert decided.alloc["edt-3"] == {}
+        assert decided.explain["edt-3"].blocking is Blocking.RESERVED
+        assert decide([node(free=2), node("n2", 1)], first, gang(2, 4), waiting(3)).alloc["edt-3"] == {"n2": 1}
+
+    def test_a_gang_whose_time_limit_ends_it_before_goes_ahead(self) -> None:
+        first = replace(running_gang(1, {"n1": 2}), ends_by=600.0)
+        for limit, starts in ((500.0, True), (700.0, False), (None, False)):
+            decided = decide([node(free=2)], first, gang(2, 4), replace(gang(3, 2), time_limit=limit))
+            assert bool(decided.alloc["edt-3"]) is starts
+
+    def test_nothing_is_kept_for_a_gang_that_has_no_place_either_when_others_have_ended(self) -> None:
+        decided = decide([node(free=2)], running_gang(1, {"n1": 2}), gang(2, 5), gang(3, 2))
+        assert decided.alloc["edt-3"] == {"n1": 2}
 
     def test_an_elastic_job_submitted_before_it_gets_its_first_slot_before_it(self) -> None:
         decided = decide([node(free=3)], running_gang(1, {"n1": 1}), waiting(2, engines=4), gang(3, 3))
@@ -210,11 +239,22 @@ class TestEveryState:
 
     @given(states())
     @settings(max_examples=100, deadline=None)
-    def test_gangs_without_a_place_change_nothing_for_others(self, state: State) -> None:
+    def test_gangs_that_never_have_a_place_change_nothing_for_others(self, state: State) -> None:
         state = replace(state, jobs=tuple(job for job in state.jobs if job.gang or job.phase is not Phase.WAITING))
         decided = plan(state)
-        without = tuple(job for job in state.jobs if decided.explain[job.id].blocking is not Blocking.CAPACITY)
-        assert plan(replace(state, jobs=without)).actions == decided.actions
+        nodes = {there.id: there for there in state.nodes}
+        never = {
+            job.id
+            for job in state.jobs
+            if job.gang
+            and job.phase is Phase.WAITING
+            and whole_cluster(nodes, job.unit, in_containers=job.image is not None)[1] < job.max
+        }
+        without = tuple(job for job in state.jobs if job.id not in never)
+        changed = plan(replace(state, jobs=without))
+        assert [(each.job, each.verb, each.cause, changed.alloc[each.job]) for each in changed.actions] == [
+            (each.job, each.verb, each.cause, decided.alloc[each.job]) for each in decided.actions
+        ]
 
 
 class Cluster:

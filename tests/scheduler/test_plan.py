@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edt_scheduler.model.states import Health
+from edt_scheduler.model.states import Health, ResizeCause
 from edt_scheduler.plan.policy import plan
-from edt_scheduler.plan.shares import sizes
+from edt_scheduler.plan.sizes import sizes
 from edt_scheduler.plan.state import Blocking, Job, Node, Phase, Plan, State, Verb
 
 
@@ -118,9 +118,28 @@ class TestExamples:
         assert decided.head_nodes == {"edt-1": "n4"}
         assert decided.actions[0].verb is Verb.SHRINK
 
-    def test_a_job_all_of_whose_nodes_drain_leaves_everywhere_and_starts_again(self) -> None:
+    def test_a_job_all_of_whose_nodes_drain_keeps_its_engines_until_one_elsewhere_has_joined(self) -> None:
         nodes = [node("n1", 2, 0, Health.DRAINING), node("n2", 2, 0, Health.DRAINING), node("n3", 4)]
-        decided = decide(nodes, running(1, {"n1": 2, "n2": 2}))
+        there = running(1, {"n1": 2, "n2": 2})
+        first = decide(nodes, there)
+        assert (first.alloc, first.over) == ({"edt-1": {"n3": 1}}, {"edt-1": {"n1": 2, "n2": 1}}), "E is 4"
+        assert (first.actions[0].verb, first.actions[0].cause) == (Verb.RELOCATE, ResizeCause.DRAIN)
+        assert first.head_nodes == {"edt-1": "n1"}
+        nodes[2] = node("n3", 4, 3)
+        coming = replace(there, alloc=first.alloc["edt-1"], over=first.over["edt-1"], joined={"n1": 2, "n2": 1})
+        assert decide(nodes, coming).actions == ()
+        joined = decide(nodes, replace(coming, joined={"n1": 2, "n2": 1, "n3": 1}))
+        assert (joined.alloc, joined.over, joined.head_nodes) == ({"edt-1": {"n3": 4}}, {}, {"edt-1": "n3"})
+
+    def test_a_job_whose_new_engines_were_lost_before_they_joined_goes_on_where_it_was(self) -> None:
+        nodes = [node("n1", 2, 0, Health.DRAINING), node("n3", 4, 3), node("n4", 4)]
+        there = running(1, {"n3": 1}, engines=8, most=8)
+        lost = decide([nodes[0], node("n3", 4, 3, Health.LOST), nodes[2]], replace(there, over={"n1": 2}, joined={}))
+        assert (lost.alloc["edt-1"], lost.over["edt-1"]) == ({"n4": 4}, {"n1": 2})
+
+    def test_a_job_of_one_micro_batch_whose_node_drains_starts_again_elsewhere(self) -> None:
+        nodes = [node("n1", 2, 1, Health.DRAINING), node("n3", 4)]
+        decided = decide(nodes, running(1, {"n1": 1}, engines=1))
         assert (decided.alloc, decided.head_nodes) == ({"edt-1": {}}, {})
         assert decided.actions[0].verb is Verb.MOVE
 
@@ -362,24 +381,21 @@ def apply(state: State, decided: Plan) -> State:
             jobs.append(job)
             continue
         leaving = dict(job.leaving)
-        for name in {*job.alloc, *target}:
-            change = target.get(name, 0) - job.alloc.get(name, 0)
-            if change > 0:
-                free[name] -= change
-            elif change < 0:
-                leaving[name] = leaving.get(name, 0) - change
+        over = decided.over.get(job.id, {})
+        for name in {*job.alloc, *job.over, *target}:
+            gone = job.alloc.get(name, 0) + job.over.get(name, 0) - target.get(name, 0) - over.get(name, 0)
+            free[name] += min(0, gone)
+            if gone > 0:
+                leaving[name] = leaving.get(name, 0) + gone
         phase = job.phase
         if target:
             phase = Phase.RUNNING
         elif job.phase is Phase.RUNNING:
             phase = Phase.ENDING
         head_node = decided.head_nodes.get(job.id, job.head_node)
-        emptied = frozenset(name for name in job.alloc if name not in target and name != head_node)
-        jobs.append(
-            replace(
-                job, alloc=dict(target), leaving=leaving, phase=phase, head_node=head_node, avoid=job.avoid | emptied
-            )
-        )
+        emptied = frozenset(name for name in job.alloc if name not in {*target, *over} and name != head_node)
+        then = replace(job, alloc=dict(target), leaving=leaving, phase=phase, head_node=head_node)
+        jobs.append(replace(then, avoid=job.avoid | emptied, over=over, joined={} if over else None))
     nodes = tuple(replace(node, free=free[node.id]) for node in state.nodes)
     return State(state.now, nodes, tuple(jobs))
 
@@ -396,11 +412,15 @@ class TestEveryState:
     @settings(max_examples=100, deadline=None)
     def test_never_more_than_is_free_and_nothing_new_where_no_work_is_taken(self, state: State) -> None:
         decided = plan(state)
+        drained = {there.id for there in state.nodes if there.health is Health.DRAINING}
         for there in state.nodes:
             new = sum(max(0, decided.alloc[job.id].get(there.id, 0) - job.alloc.get(there.id, 0)) for job in state.jobs)
             assert new <= (there.free if there.health is Health.UP else 0)
-            if there.health in {Health.DRAINING, Health.LOST}:
+            if there.health is Health.LOST:
                 assert all(there.id not in decided.alloc[job.id] for job in state.jobs)
+            if there.health is Health.DRAINING:
+                staying = [decided.alloc[job.id] for job in state.jobs if there.id in decided.alloc[job.id]]
+                assert all(alloc.keys() <= drained for alloc in staying), "who has slots elsewhere has left"
 
     @given(states())
     @settings(max_examples=100, deadline=None)
@@ -425,9 +445,11 @@ class TestEveryState:
             if job.gang:
                 assert size in ({0, job.held} if job.phase is Phase.RUNNING else {0, job.max})
                 continue
-            assert size in {0, stays, *sizes(job.engines, job.max), *([job.cap] if job.cap else [])}
-            assert size <= max(stays, job.max)
-            assert job.avoid.isdisjoint(decided.alloc[job.id])
+            if stays or job.phase is not Phase.RUNNING:
+                assert size in {0, stays, *sizes(job.engines, job.max), *([job.cap] if job.cap else [])}
+                assert job.avoid.isdisjoint(decided.alloc[job.id])
+            assert size <= max(job.held, job.max)
+            assert size + sum(decided.over.get(job.id, {}).values()) <= max(job.held, job.max, job.engines or 0)
 
     @given(states())
     @settings(max_examples=100, deadline=None)
@@ -442,8 +464,10 @@ class TestEveryState:
                 assert not alloc or decided.head_nodes[job.id] == job.head_node
                 continue
             if job.phase is Phase.RUNNING:
-                assert bool(alloc) == bool(stays)
-                assert not alloc or decided.head_nodes[job.id] in alloc.keys() & stays
+                assert alloc or not stays
+                over = decided.over.get(job.id, {})
+                assert not alloc or decided.head_nodes[job.id] in {*alloc, *over}
+                assert job.head_node not in over or decided.head_nodes[job.id] == job.head_node
                 if job.head_node in stays and alloc:
                     assert decided.head_nodes[job.id] == job.head_node, "nobody moves for nothing"
             assert (job.id in decided.head_nodes) == bool(alloc)

@@ -11,9 +11,15 @@ from hypothesis import strategies as st
 from edt_scheduler.plan.curves import Curve, Point
 from edt_scheduler.plan.filling import Bidder, fill
 from edt_scheduler.plan.queues import Claim, Demand, Queue, divide, entitlements
-from edt_scheduler.plan.worth import Weights, Work, envelope, offers, utility
+from edt_scheduler.plan.worth import Rungs, Weights, Work, envelope, offer, utility
 
 SPEEDS = {1: 1.0, 2: 1.9, 4: 3.4, 8: 5.0}
+
+
+def offers(speeds: dict[int, float], held: int, work: Work, pause: float, weights: Weights) -> Rungs:
+    """The rungs of a job with its weight."""
+    made = offer(speeds, held, work, pause, weights)
+    return tuple((size, worth * made.weight) for size, worth in made.rungs)
 
 
 class TestCurves:
@@ -88,8 +94,8 @@ class TestWorth:
 
 
 def bidder(number: int, speeds: dict[int, float], held: int = 0, pools: tuple[str, ...] = ("all",)) -> Bidder[int]:
-    rungs = offers(speeds, held, Work(6000.0), 0.0, Weights())
-    return Bidder(number, rungs, pools, (number,), (number,), held)
+    made = offer(speeds, held, Work(6000.0), 0.0, Weights())
+    return Bidder(number, made, pools, (number,), (number,), held)
 
 
 class TestFilling:
@@ -138,7 +144,7 @@ class TestFilling:
         assert filled.left["all"] >= 0
         for each in bidders:
             if each.id in filled.sizes:
-                assert filled.sizes[each.id] in {each.held, *(size for size, _ in each.rungs)}
+                assert filled.sizes[each.id] in {each.held, *(size for size, _ in each.offer.rungs)}
         assert fill(bidders[::-1], {"all": capacity}).sizes == filled.sizes
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
@@ -26,8 +27,7 @@ _PRIOR_FACTOR = 8
 """How much larger than the first measured size the second point of the prior is."""
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """What was measured with one number of workers."""
 
     workers: int

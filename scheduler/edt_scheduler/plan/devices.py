@@ -1,36 +1,82 @@
-"""GPUs and CPU stand-ins are shared out apart: which nodes and jobs belong together. Pure. Next: policy.py.
+"""Slots of different kinds are shared out apart: which nodes and jobs belong together. Pure. Next: policy.py.
 
-A job that asks for a kind of slot gets no other. A job that asks for none gets GPUs where it has a share of them, and
-otherwise CPU stand-ins; what it has begun with it keeps until its attempt ends. So each kind of node, with the jobs
-that use it, is planned as if it were the whole cluster.
+A kind is CPU stand-ins, or GPUs of one model. A job that asks for a kind gets no other. A job that asks for none gets
+GPUs where it has a share of them, and otherwise CPU stand-ins; what it has begun with it keeps until its attempt ends.
+If there are GPUs of several models, a job that may use more than one of them begins on those that are asked for least.
+So each kind of node, with the jobs that use it, is planned as if it were the whole cluster.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from edt_scheduler.model.nodes import Device
 from edt_scheduler.model.states import Health
 from edt_scheduler.plan.placement import head_node_of
-from edt_scheduler.plan.reasons import leaves
+from edt_scheduler.plan.reasons import all_shared, leaves
 from edt_scheduler.plan.state import Blocking, Explanation, Job, Node, Plan, State
 
+Kind = tuple[Device, str]
+"""A kind of slot: a device, and the model of a GPU."""
 
-def of(job: Job, nodes: Mapping[str, Node]) -> Device | None:
-    """The kind of slot that a job uses: the one that it asks for, or has begun with; None: that is still open."""
-    if job.device is not None:
-        return job.device
+
+def by_kind(state: State, decide: Callable[[State], Plan]) -> Plan:
+    """Plan each kind of slot for itself.
+
+    Args:
+        state: all nodes and jobs.
+        decide: plans for nodes of one kind, and the jobs that use them.
+    """
+    kinds = sorted({kind_of(node) for node in state.nodes}, key=lambda kind: (kind[0] is Device.CPU, kind))
+    if len(kinds) < 2 and not any(job.device is not None or job.models for job in state.jobs):
+        return decide(state)
+    nodes = {node.id: node for node in state.nodes}
+    sorting = _Sorting(kinds, state)
+    either: list[Job] = []
+    for job in state.jobs:
+        if not sorting.put(job, of(job, nodes)):
+            either.append(job)
+    gpus, cpus = sorting.choose(either)
+    plans = {kind: decide(part(state, kind, jobs)) for kind, jobs in gpus.items()}
+    cpu: Kind = (Device.CPU, "")
+    if cpu not in kinds and not cpus:
+        return _joined(state.jobs, [*plans.values()])
+    on_gpus = {job.id for kind, made in plans.items() for job in gpus[kind] if made.explain[job.id].target}
+    rest = [job for job in either if cpu in kinds and _may_use(job, cpu) and job.id not in on_gpus]
+    plans[cpu] = decide(part(state, cpu, [*cpus, *rest]))
+    on_cpus = {job.id for job in rest if plans[cpu].explain[job.id].target}
+    for kind, jobs in gpus.items():
+        if on_cpus.intersection(job.id for job in jobs):
+            plans[kind] = decide(part(state, kind, [job for job in jobs if job.id not in on_cpus]))
+    gpus_up = any(node.device is Device.GPU and node.health is Health.UP for node in state.nodes)
+    last = plans.pop(
+        cpu
+    )  # what is said last of a job that waits for either counts: that it waits for GPUs, if some are up
+    whole = _joined(state.jobs, [last, *plans.values()] if gpus_up else [*plans.values(), last])
+    up = sum(node.slots for node in state.nodes if node.health is Health.UP)
+    crowded = [job for job in rest if _is_crowded_out(job, whole.explain[job.id])]
+    told = {job.id: replace(whole.explain[job.id], reason=all_shared(up)) for job in crowded}
+    return replace(whole, explain={**whole.explain, **told})
+
+
+def kind_of(node: Node) -> Kind:
+    """The kind of a node's slots."""
+    return node.device, node.model if node.device is Device.GPU else ""
+
+
+def of(job: Job, nodes: Mapping[str, Node]) -> Kind | None:
+    """The kind of slot that a job has begun with; None: that is still open."""
     held = {name: number for name, number in job.alloc.items() if number}
     stays = {name: number for name, number in held.items() if not leaves(nodes[name])} or held
     if stays:
-        return nodes[job.head_node if job.head_node in stays else head_node_of(stays)].device
+        return kind_of(nodes[job.head_node if job.head_node in stays else head_node_of(stays)])
     last = job.head_node or min((name for name, number in job.leaving.items() if number), default=None)
-    return nodes[last].device if last is not None else None
+    return kind_of(nodes[last]) if last is not None else None
 
 
-def part(state: State, device: Device, jobs: Sequence[Job]) -> State:
+def part(state: State, kind: Kind, jobs: Sequence[Job]) -> State:
     """The nodes of one kind with the jobs that use it, as a state of its own.
 
     Slots that other jobs hold there are left out. Where a job holds slots of the other kind, because its node has
@@ -38,7 +84,7 @@ def part(state: State, device: Device, jobs: Sequence[Job]) -> State:
 
     Args:
         state: all nodes and jobs.
-        device: the kind.
+        kind: the kind.
         jobs: the jobs that use it.
     """
     own = {job.id for job in jobs}
@@ -50,16 +96,67 @@ def part(state: State, device: Device, jobs: Sequence[Job]) -> State:
     used = {name for job in jobs for name in (job.head_node, *job.alloc, *job.leaving)}
     nodes = []
     for node in state.nodes:
-        if node.device is device:
-            nodes.append(replace(node, slots=max(node.free, node.slots - foreign[node.id])))
+        if kind_of(node) == kind:
+            slots = max(node.free, node.slots - foreign[node.id])
+            nodes.append(node if slots == node.slots else replace(node, slots=slots))
         elif node.id in used:
             health = Health.CORDONED if node.health is Health.UP else node.health
             nodes.append(replace(node, free=0, health=health))
     return replace(state, nodes=tuple(nodes), jobs=tuple(jobs))
 
 
-def joined(jobs: Sequence[Job], plans: Sequence[Plan]) -> Plan:
-    """The plans of both kinds as one. What the later ones say of a job counts.
+class _Sorting:
+    """The jobs by the kind of slot that they use."""
+
+    def __init__(self, kinds: Sequence[Kind], state: State) -> None:
+        self._kinds = kinds
+        self._of: dict[Kind, list[Job]] = {kind: [] for kind in kinds}
+        self._slots = Counter[Kind]()
+        for node in state.nodes:
+            if node.health is Health.UP:
+                self._slots[kind_of(node)] += node.slots
+
+    def put(self, job: Job, begun: Kind | None) -> bool:
+        """Put a job with others of its kind, if that is settled; whether it is."""
+        open_to = [kind for kind in self._kinds if _may_use(job, kind)]
+        if begun is not None and (begun in open_to or not (job.device or job.models)):
+            open_to = [begun]
+        if not open_to:  # it is planned with a kind of which there is no node, and waits
+            device = job.device or (Device.GPU if job.models else Device.CPU)
+            open_to = [(device, job.models[0] if job.models else "")]
+        if len(open_to) == 1:
+            self._of.setdefault(open_to[0], []).append(job)
+        return len(open_to) == 1
+
+    def choose(self, either: Sequence[Job]) -> tuple[dict[Kind, list[Job]], list[Job]]:
+        """The jobs by kind of GPU, and those that use CPU stand-ins. Of ``either`` each is with the kind of GPU that it
+        may use of which least is asked for beside what there is.
+        """
+        asked = {kind: float(sum(_use(job) for job in jobs)) for kind, jobs in self._of.items()}
+        found = {kind: list(jobs) for kind, jobs in self._of.items() if kind[0] is Device.GPU}
+        for job in sorted(either, key=lambda job: (-job.priority, job.submit, job.id)):
+            fits = [kind for kind in self._kinds if kind in found and _may_use(job, kind)]
+            large = [kind for kind in fits if self._slots[kind] >= (job.max if job.gang else job.min)] or fits
+            if large:
+                kind = min(large, key=lambda kind: ((asked[kind] + 1) / (self._slots[kind] or 0.5), kind))
+                asked[kind] += _use(job)
+                found[kind].append(job)
+        return found, [job for kind, jobs in self._of.items() if kind[0] is Device.CPU for job in jobs]
+
+
+def _use(job: Job) -> int:
+    """The most slots that a job can use."""
+    return job.max if job.gang or job.engines is None else min(job.max, job.engines)
+
+
+def _may_use(job: Job, kind: Kind) -> bool:
+    """Whether a job asks for a kind of slot, or for none."""
+    device, model = kind
+    return (job.device is None or job.device is device) and (not job.models or model in job.models)
+
+
+def _joined(jobs: Sequence[Job], plans: Sequence[Plan]) -> Plan:
+    """The plans of all kinds as one. What the later ones say of a job counts.
 
     Args:
         jobs: all jobs.
@@ -77,11 +174,6 @@ def joined(jobs: Sequence[Job], plans: Sequence[Plan]) -> Plan:
     return Plan(alloc, tuple(actions), head_nodes, explain)
 
 
-def with_share(jobs: Collection[Job], plan: Plan) -> set[str]:
-    """The jobs to which a plan gives a share."""
-    return {job.id for job in jobs if plan.explain[job.id].target}
-
-
-def is_crowded_out(job: Job, explanation: Explanation) -> bool:
+def _is_crowded_out(job: Job, explanation: Explanation) -> bool:
     """Whether an elastic job waits only because other jobs share all slots."""
     return not job.gang and job.image is None and explanation.blocking is Blocking.CAPACITY

@@ -3,11 +3,16 @@
 A gang starts whole or waits, so its share is all its slots or none. Whether it gets a share is a question of places,
 not only of numbers: a worker's slots lie on one node, the gang's nodes must reach each other, and neither a running
 gang nor the last slot of a running elastic job gives way. So the planner chooses the places of a waiting gang before it
-computes the shares. Jobs wait in submit order, and an elastic job that was submitted before a waiting gang gets its
-first slot before the gang.
+computes the shares. Jobs wait by priority, then in submit order, and an elastic job that comes before a waiting gang
+gets its least size before the gang. A gang for which its user is not entitled to enough slots has no place.
 
 A gang whose slots are free starts on them. For any other gang that has a place, elastic jobs leave exactly these slots,
 and nobody else takes those that are free already. A gang without a place gets no share, so that no slot is idle for it.
+
+The first gang that has no place because other gangs run gets a reservation: the slots that will be enough for it as
+soon as some of these gangs have ended. Elastic jobs that run may grow onto these slots until then, since they can give
+them back; none begins there, since it would keep one. A gang that comes later may use them only if its time limit ends
+it before.
 
 The place of a gang that waits depends only on what cannot give way, and not on how many slots elastic jobs still hold.
 So the next plan finds the same place, and the gang's slots add up until it starts.
@@ -15,8 +20,9 @@ So the next plan finds the same place, and the gang's slots add up until it star
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edt_scheduler.model.states import Health
@@ -27,6 +33,7 @@ from edt_scheduler.plan.state import Job, Node, Phase
 
 Slots = Mapping[str, int]
 """Node to a number of slots."""
+Allowance = Callable[[Job, Sequence[Job]], tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -39,10 +46,19 @@ class Places:
     """Gangs that start now, and the free slots that they get."""
     awaited: Mapping[str, Slots] = field(default_factory=dict)
     """Gangs that wait for slots which are not all free yet, and the slots that are kept for them."""
-    first: Mapping[str, str] = field(default_factory=dict)
-    """Elastic jobs that start now and were submitted before a waiting gang, and the node of their first slot."""
+    first: Mapping[str, Slots] = field(default_factory=dict)
+    """Elastic jobs that start now and come before a waiting gang, and the slots that they start with."""
     room: Mapping[str, int] = field(default_factory=dict)
     """Gangs that get no share, and how many slots they could have together if elastic jobs shrank."""
+    allowed: Mapping[str, int] = field(default_factory=dict)
+    """Gangs whose user or queue is not entitled to enough slots for them, and to how many it is."""
+    reserved_for: str | None = None
+    """The gang that has a reservation."""
+    reserved: Slots = field(default_factory=dict)
+    beside: Slots = field(default_factory=dict)
+    """Node with reserved slots to how many others elastic jobs that begin may have there."""
+    reserved_until: float | None = None
+    """When the reserved slots are expected to be free, in seconds since the epoch; None: that is not known."""
 
     def of(self, job: Job) -> Slots:
         """The slots that a waiting gang gets now or later; empty: it has no place."""
@@ -50,14 +66,19 @@ class Places:
 
     def taken(self) -> Counter[str]:
         """Node to the slots that are given or kept."""
-        total = Counter(self.first.values())
-        for slots in (*self.starts.values(), *self.awaited.values()):
+        total = Counter[str]()
+        for slots in (*self.first.values(), *self.starts.values(), *self.awaited.values()):
             total.update(slots)
         return total
 
 
 def places(
-    jobs: Sequence[Job], kept: Mapping[str, Slots], nodes: Mapping[str, Node], reach: Mapping[str, Reach], now: float
+    jobs: Sequence[Job],
+    kept: Mapping[str, Slots],
+    nodes: Mapping[str, Node],
+    reach: Callable[[Job], Reach],
+    allowance: Allowance,
+    now: float,
 ) -> Places:
     """Choose the places of all waiting gangs.
 
@@ -65,16 +86,23 @@ def places(
         jobs: all jobs that are not over, in submit order.
         kept: job to the slots that it keeps of those it holds.
         nodes: node id to node.
-        reach: job to the nodes that it can use.
+        reach: the nodes that a job can use.
+        allowance: the most slots that a waiting gang may have now, whatever is free, beside gangs that were given some,
+            and the most that it may have once other gangs have ended.
         now: the time of the state, in seconds since the epoch.
     """
     up = {node.id: node for node in nodes.values() if node.health is Health.UP}
-    queue = [job for job in jobs if job.phase is Phase.WAITING and is_due(job, now)]
+    queue = [job for job in jobs if job.phase is Phase.WAITING and is_due(job, now)] if _some_wait(jobs) else []
+    queue.sort(key=lambda job: (-job.priority, job.submit, job.id))
     while queue and not queue[-1].gang:
         queue.pop()
     if not queue:
         return Places({name: node.free for name, node in up.items()})
-    return _Search(jobs, kept, up, reach).places(queue)
+    return _Search(jobs, kept, up, reach, now).places(queue, allowance)
+
+
+def _some_wait(jobs: Sequence[Job]) -> bool:
+    return any(job.gang and job.phase is Phase.WAITING for job in jobs)
 
 
 def make_room(
@@ -107,6 +135,7 @@ def make_room(
             for job in elastic:
                 mine = left[job.id]
                 spare = mine.get(node, 0) - (1 if node == job.head_node else 0)
+                spare = min(spare, max(0, sum(mine.values()) - job.min)) if job.min > 1 else spare
                 above = spare if within_share else sum(mine.values()) - targets[job.id]
                 gone = max(0, min(spare, above, lacking))
                 if gone:
@@ -133,81 +162,110 @@ class _Search:
     """What is left for waiting jobs, while they are looked at one by one."""
 
     def __init__(
-        self, jobs: Sequence[Job], kept: Mapping[str, Slots], up: Mapping[str, Node], reach: Mapping[str, Reach]
+        self,
+        jobs: Sequence[Job],
+        kept: Mapping[str, Slots],
+        up: Mapping[str, Node],
+        reach: Callable[[Job], Reach],
+        now: float,
     ) -> None:
         self._up = up
         self._reach = reach
+        self._now = now
+        self._ends = [(_end_of(job, now), job.submit, kept[job.id]) for job in jobs if job.gang and kept[job.id]]
+        """When running gangs end, their places in the order of submission, and their slots."""
         self._smallest = sorted(up, key=lambda name: (up[name].slots, name))
         self._largest = sorted((name for name in up if not up[name].alone), key=lambda name: (-up[name].slots, name))
         self._free = FreeSlots(up.values(), {name: node.free for name, node in up.items()})
         self._room = {name: node.slots for name, node in up.items()}
         """Node to the slots that running jobs can leave, or have left."""
+        self._without_elastic = dict(self._room)
+        """The same, were there no elastic jobs."""
         for job in jobs:
             fixed = kept[job.id] if job.gang else {job.head_node: 1} if kept[job.id] else {}
             for name, number in fixed.items():
                 if name in self._room:
                     self._room[name] = max(0, self._room[name] - number)
-        self._total = sum(self._room.values())
-        self._room_in_containers = sum(self._room[name] for name in up if up[name].containers)
+                    if job.gang:
+                        self._without_elastic[name] = max(0, self._without_elastic[name] - number)
+        self._reserved: Counter[str] = Counter()
+        self._reserved_until: float | None = None
         self._owed = 0
-        """Elastic jobs that come before the next gang and have a share, but no slot that is free now."""
+        """Slots of elastic jobs that come before the next gang and have a share, but no slot that is free now."""
         self._owed_in_containers = 0
-        self._most: dict[tuple[int, bool], tuple[int, int]] = {}
-        """Unit of a gang and whether it has an image, to the size that has no place now, and the most slots that have.
+        self._most: dict[tuple[int, bool, bool], tuple[int, int]] = {}
+        """Unit of a gang, whether it has an image and whether it may use reserved slots, to the size that has no place
+        now, and the most slots that have.
 
         Of hundreds of gangs that wait, most are like one that was looked at just before.
         """
 
-    def places(self, queue: Sequence[Job]) -> Places:
-        """Choose for these jobs, which are in submit order."""
+    def places(self, queue: Sequence[Job], allowance: Allowance) -> Places:
+        """Choose for these jobs, in their order."""
         starts: dict[str, Slots] = {}
         awaited: dict[str, Slots] = {}
-        first: dict[str, str] = {}
+        first: dict[str, Slots] = {}
         room: dict[str, int] = {}
+        allowed: dict[str, int] = {}
+        reserved_for: str | None = None
+        granted: list[Job] = []
         for job in queue:
             if not job.gang:
-                node = self._first_of(job)
-                if node is not None:
-                    first[job.id] = node
+                if begun := self._first_of(job):
+                    first[job.id] = begun
                 continue
-            found = self._fit_now(job)
-            if found:
+            most, later = allowance(job, granted)
+            if most < job.max:
+                allowed[job.id] = most
+                if reserved_for is None and later >= job.max and self._reserve(job):
+                    reserved_for = job.id
+                continue
+            if found := self._fit_now(job):
                 starts[job.id] = found
             elif found := self._fit_later(job, room):
                 awaited[job.id] = found
+            elif reserved_for is None and self._reserve(job):
+                reserved_for = job.id
+            if found:
+                granted.append(job)
+                self._ends.append(
+                    (math.inf if job.time_limit is None else self._now + job.time_limit, job.submit, found)
+                )
             for name, number in found.items():
                 self._take(name, number)
-        return Places(dict(self._free.items()), starts, awaited, first, room)
+                self._without_elastic[name] -= number
+        until, kept = self._reserved_until, dict(self._reserved)
+        beside = {name: max(0, self._room[name] - number) for name, number in kept.items()}
+        free = dict(self._free.items())
+        return Places(free, starts, awaited, first, room, allowed, reserved_for, kept, beside, until)
 
-    def _spare(self) -> int:
-        return self._total - self._owed
-
-    def _spare_in_containers(self) -> int:
-        return self._room_in_containers - self._owed_in_containers
-
-    def _first_of(self, job: Job) -> str | None:
-        """The node on which an elastic job starts now; None: it gets no slot now."""
-        if self._spare() < 1 or (job.image is not None and self._spare_in_containers() < 1):
-            return None
-        begun = begin(job, 1, (1,), self._free, self._reach[job.id]) if self._free.total else {}
+    def _first_of(self, job: Job) -> Slots:
+        """The slots on which an elastic job starts now, its least number of them; empty: it gets none now."""
+        least = min(job.min, job.max)
+        spare = sum(self._room.values()) - self._owed
+        spare_in_containers = self._in_containers(self._room) - self._owed_in_containers
+        if spare < least or (job.image is not None and spare_in_containers < least):
+            return {}
+        begun = begin(job, least, (least,), self._free, self._reach(job)) if self._free.total >= least else {}
         if not begun:
             self._most.clear()
-            self._owed += 1
-            self._owed_in_containers += job.image is not None
-            return None
-        (node,) = begun
-        self._free.add(node, 1)
-        self._take(node, 1)
-        return node
+            self._owed += least
+            self._owed_in_containers += least if job.image is not None else 0
+            return {}
+        for name, number in begun.items():
+            self._free.add(name, number)
+            self._take(name, number)
+        return begun
 
     def _fit_now(self, job: Job) -> dict[str, int]:
         """The free slots on which a gang starts; empty: not enough are free.
 
         They are on the fullest node that has enough, or else on the emptiest nodes.
         """
-        if min(self._free.total, self._spare()) < job.max or self._no_place(job) is not None:
+        room = self._room_of(job)
+        if min(self._free.total, self._spare(room)) < job.max or self._no_place(job) is not None:
             return {}
-        now = {name: min(free, self._room[name]) for name, free in self._free.items() if free}
+        now = {name: min(free, room[name]) for name, free in self._free.items() if free}
         one_by_one = sorted(now, key=lambda name: (now[name], name))
         together = sorted((name for name in now if not self._up[name].alone), key=lambda name: (-now[name], name))
         return self._fit(job, now, one_by_one, together)[0]
@@ -217,21 +275,56 @@ class _Search:
 
         ``room`` then gets the number of slots that it could have.
         """
-        most = max(0, self._spare())
+        there = self._room_of(job)
+        most = max(0, self._spare(there))
         if most >= job.max:
             known = self._no_place(job)
             if known is None:
-                found, known = self._fit(job, self._room, self._smallest, self._largest)
+                found, known = self._fit(job, there, self._smallest, self._largest)
                 if found:
                     return found
-                self._most[job.unit, job.image is not None] = job.max, known
+                self._most[self._kind(job)] = job.max, known
             most = known
         room[job.id] = most
         return {}
 
+    def _reserve(self, job: Job) -> bool:
+        """Reserve the slots that are enough for a gang as soon as some running gangs have ended, those that end first
+        before the others. Elastic jobs count as gone from there by then. False: it would not fit either when all gangs
+        have ended.
+        """
+        room = Counter(self._without_elastic)
+        for until, _, slots in sorted(self._ends, key=lambda each: each[:2]):
+            room.update({name: number for name, number in slots.items() if name in self._up})
+            if found := self._fit(job, room, self._smallest, self._largest)[0]:
+                self._reserved = Counter(found)
+                self._reserved_until = until if until < math.inf else None
+                self._most.clear()
+                return True
+        return False
+
+    def _room_of(self, job: Job) -> Slots:
+        """Node to the slots that a gang may have there: not those that are reserved, unless it ends before."""
+        if not self._reserved or self._may_backfill(job):
+            return self._room
+        return {name: max(0, number - self._reserved[name]) for name, number in self._room.items()}
+
+    def _may_backfill(self, job: Job) -> bool:
+        until, limit = self._reserved_until, job.time_limit
+        return until is not None and limit is not None and self._now + limit <= until
+
+    def _spare(self, room: Slots) -> int:
+        return sum(room.values()) - self._owed
+
+    def _in_containers(self, room: Slots) -> int:
+        return sum(number for name, number in room.items() if self._up[name].containers)
+
+    def _kind(self, job: Job) -> tuple[int, bool, bool]:
+        return job.unit, job.image is not None, self._may_backfill(job)
+
     def _no_place(self, job: Job) -> int | None:
         """The most slots that a gang could have together, if it is known that it has no place now."""
-        size, most = self._most.get((job.unit, job.image is not None), (job.max + 1, 0))
+        size, most = self._most.get(self._kind(job), (job.max + 1, 0))
         return most if size <= job.max else None
 
     def _fit(
@@ -248,9 +341,9 @@ class _Search:
         Returns:
             Node to slots, empty if not all of them fit; and the most slots that fit.
         """
-        in_containers = self._spare_in_containers()
+        in_containers = self._in_containers(room) - self._owed_in_containers
         most = 0
-        reach = self._reach[job.id]
+        reach = self._reach(job)
         for name in one_by_one:
             if reach.may_begin_on(self._up[name]):
                 there = min(room[name], in_containers) if self._up[name].containers else room[name]
@@ -278,5 +371,12 @@ class _Search:
         gone = min(number, self._free[node])
         self._free.add(node, -gone)
         self._room[node] -= number
-        self._total -= number
-        self._room_in_containers -= number if self._up[node].containers else 0
+
+
+def _end_of(gang: Job, now: float) -> float:
+    """When a running gang ends at the latest, or is expected to end, in seconds since the epoch; infinite: unknown."""
+    ends = [gang.ends_by] if gang.ends_by is not None else []
+    seconds = {point.workers: point.seconds for point in gang.points}
+    if gang.steps_left is not None and gang.held in seconds:
+        ends.append(now + gang.steps_left * seconds[gang.held])
+    return min(ends, default=math.inf)

@@ -2,16 +2,18 @@
 
 A slot that is being vacated is not free. The job that will get this slot waits until the old process was seen gone. So
 each plan takes back at once what a job holds above its share, and gives out only free slots. Jobs whose image needs a
-node that starts containers get slots first, since they can use no other node. Then come jobs that start, in submit
-order, then running jobs, the smallest first.
+node that starts containers get slots first, since they can use no other node. Then come jobs that lie on more nodes
+than they need, jobs that start, in submit order, and running jobs, the smallest first.
 
 Shares count all slots alike, but some jobs cannot use some slots, for example because the job's engines cannot reach a
 node. A slot that no job below its share can use is not taken back. While such a slot is free, the plan gives it to a
 running job beyond that job's share.
 
+What a job holds on a node that is being drained it keeps until an engine of it elsewhere has joined its training.
+
 Where gangs start, and which slots are kept for them, is decided first (gangs.py). Elastic jobs share what is left.
 
-GPUs and CPU stand-ins are planned one after the other, each with the jobs that use them (devices.py).
+Slots of different kinds are planned one after the other, each with the jobs that use them (devices.py).
 """
 
 from __future__ import annotations
@@ -20,15 +22,19 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from edt_scheduler.model.nodes import Device
 from edt_scheduler.model.states import Health
-from edt_scheduler.plan import devices
+from edt_scheduler.plan import devices, naming
 from edt_scheduler.plan.free_slots import FreeSlots, Reach
 from edt_scheduler.plan.gangs import Places, make_room, places
-from edt_scheduler.plan.placement import begin, give_back, head_node_of, reach_of, take
-from edt_scheduler.plan.reasons import all_shared, change, explain, leaves
-from edt_scheduler.plan.shares import is_due, shares, sizes_of
+from edt_scheduler.plan.moves import moves
+from edt_scheduler.plan.placement import begin, gather, give_back, head_node_of, reach_of, take
+from edt_scheduler.plan.reasons import Situation, change, explain, leaves
+from edt_scheduler.plan.shares import Market, is_due
+from edt_scheduler.plan.sizes import sizes_of
 from edt_scheduler.plan.state import Job, Node, Phase, Plan, State
+
+Slots = Mapping[str, int]
+"""Node to a number of slots."""
 
 
 def plan(state: State) -> Plan:
@@ -40,120 +46,255 @@ def plan(state: State) -> Plan:
     Returns:
         For each job of the state its slots, its action if it has one, its head node and its explanation.
     """
-    nodes = {node.id: node for node in state.nodes}
-    using = {job.id: devices.of(job, nodes) for job in state.jobs}
-    kinds = {node.device for node in state.nodes}
-    if len(kinds | set(using.values()) - {None}) < 2:
-        return _plan(state)
-    either = [job for job in state.jobs if using[job.id] is None]
-
-    def of(device: Device, others: Iterable[Job]) -> Plan:
-        jobs = [*(job for job in state.jobs if using[job.id] is device), *others]
-        return _plan(devices.part(state, device, jobs))
-
-    if len(kinds) < 2:  # somebody asks for a kind that is not there
-        there = kinds.pop() if kinds else Device.CPU
-        missing = next(device for device in Device if device is not there)
-        return devices.joined(state.jobs, (of(missing, ()), of(there, either)))
-    on_gpus = of(Device.GPU, either)
-    with_gpus = devices.with_share(either, on_gpus)
-    on_cpus = of(Device.CPU, [job for job in either if job.id not in with_gpus])
-    with_cpus = devices.with_share([job for job in either if job.id not in with_gpus], on_cpus)
-    if with_cpus:
-        on_gpus = of(Device.GPU, [job for job in either if job.id not in with_cpus])
-    gpus_up = any(node.device is Device.GPU and node.health is Health.UP for node in state.nodes)
-    whole = devices.joined(state.jobs, (on_cpus, on_gpus) if gpus_up else (on_gpus, on_cpus))
-    up = sum(node.slots for node in state.nodes if node.health is Health.UP)
-    crowded = [job for job in either if devices.is_crowded_out(job, whole.explain[job.id])]
-    told = {job.id: replace(whole.explain[job.id], reason=all_shared(up)) for job in crowded}
-    return replace(whole, explain={**whole.explain, **told})
+    return naming.named(state, devices.by_kind(state, lambda part: _Planning(part).plan()))
 
 
-def _plan(state: State) -> Plan:
-    """Decide for nodes of one kind, and the jobs that use them."""
-    nodes = {node.id: node for node in state.nodes}
-    up = [node for node in state.nodes if node.health is Health.UP]
-    asked = sorted(state.jobs, key=lambda job: (job.submit, job.id))
-    kept = {job.id: _stay(job, nodes) for job in asked}
-    jobs = [_rehomed(_capped(job, state.now), kept[job.id]) for job in asked]
-    reach = {job.id: reach_of(job, nodes) for job in jobs}
-    found = places(jobs, kept, nodes, reach, state.now)
-    gangs = {job.id: kept[job.id] or found.of(job) for job in jobs if job.gang}
-    shared = shares([_settled(job, kept[job.id]) for job in jobs], gangs, nodes, state)
-    targets = shared.of
-    lacking = sum(_lacking(job, targets[job.id], state.now) for job in jobs if job.id not in found.first)
-    preempted = {job.id for job in jobs if not job.gang and kept[job.id] and not targets[job.id]}
-    kept |= {name: {} for name in preempted}
-    held = {name: sum(slots.values()) for name, slots in kept.items()}
-    kept = _clear(jobs, make_room(jobs, kept, targets, found, nodes), lacking, found.taken(), nodes)
-    cleared = {name for name, slots in kept.items() if sum(slots.values()) < held[name]}
-    wanted = _wanted(jobs, kept | {name: {node: 1} for name, node in found.first.items()}, targets, reach)
-    alloc: dict[str, Mapping[str, int]] = {}
-    for job in jobs:
-        stays = kept[job.id]
-        above = max(0, sum(stays.values()) - targets[job.id]) if job.phase is Phase.RUNNING else 0
-        alloc[job.id] = _shrunk(job, stays, above, wanted, nodes) if above and stays else stays
-    free = FreeSlots(up, found.free)
-    for job in sorted(jobs, key=lambda job: (job.image is None, sum(alloc[job.id].values()), job.submit, job.id)):
-        if job.gang:
-            alloc[job.id] = found.starts.get(job.id, alloc[job.id])
-            continue
-        before = {found.first[job.id]: 1} if job.id in found.first else alloc[job.id]
-        grown = _grow(job, before, targets[job.id], free, reach[job.id], nodes, state.now)
-        if job.id in cleared:
-            fitting = _sized(job, grown, nodes)
-            for node, number in grown.items():  # what it does not take after all
-                free.add(node, number - max(fitting.get(node, 0), before.get(node, 0)))
-            grown = fitting
-        alloc[job.id] = grown
-    then = [_next(job, alloc[job.id]) for job in jobs]
-    reach_then = {job.id: reach_of(job, nodes) for job in then}
-    wanted = _wanted(then, alloc, targets, reach_then)
-    rest = FreeSlots((node for node in up if not wanted(node)), dict(free.items()))
-    _give_rest(then, alloc, rest, shared.useful, reach_then, nodes, state.now)
-    short = tuple(job.id for job in jobs if targets[job.id] > job.held)
-    head_nodes = {job.id: _head_node(job, alloc[job.id], found) for job in jobs if alloc[job.id]}
-    actions = tuple(
-        action for job in asked if (action := change(job, alloc[job.id], head_nodes.get(job.id), short, nodes))
-    )
-    left = FreeSlots(up, _left(state, alloc))
-    return Plan(alloc, actions, head_nodes, explain(then, alloc, targets, found, left, reach_then, nodes, state.now))
+class _Planning:
+    """A plan for nodes of one kind, and the jobs that use them, while it is made."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._now = state.now
+        self._nodes = {node.id: node for node in state.nodes}
+        self._up = [node for node in state.nodes if node.health is Health.UP]
+        self._plain = not any(node.alone or node.fixed for node in state.nodes)
+        self._asked = sorted(state.jobs, key=lambda job: (job.submit, job.id))
+        self._kept: dict[str, Slots] = {}
+        self._over: dict[str, Slots] = {}
+        """Job to what it keeps until an engine elsewhere has joined."""
+        self._alloc: dict[str, Slots] = {}
+        self._reaches: dict[str, Reach] = {}
+        self._beside: dict[str, int] = {}
+        """Node with reserved slots to how many others jobs that begin may have there."""
+
+    def plan(self) -> Plan:
+        nodes, now = self._nodes, self._now
+        for job in self._asked:
+            self._kept[job.id], over = _stay(job, nodes)
+            if over:
+                self._over[job.id] = over
+        jobs = [_rehomed(_capped(job, now), self._kept[job.id], self._over.get(job.id)) for job in self._asked]
+        market = Market([_settled(job, self._kept[job.id], job.id in self._over) for job in jobs], nodes, self._state)
+        found = places(jobs, self._kept, nodes, self._reach, market.allowance, now)
+        gangs = {job.id: self._kept[job.id] or found.of(job) for job in jobs if job.gang}
+        self._beside = dict(found.beside)
+        closed = bool(self._up) and all(self._beside.get(node.id) == 0 for node in self._up)
+        shared = market.shares(gangs, found.first if closed else None)
+        targets = shared.of
+        self._take_back(jobs, targets, found)
+        free = FreeSlots(self._up, found.free)
+        self._give(jobs, targets, found, free)
+        self._give_rest(jobs, targets, market, free)
+        for job in jobs:  # until somebody has left slots for it, it stays
+            if job.id in self._over and not self._alloc[job.id]:
+                over = self._over.pop(job.id)
+                self._alloc[job.id] = over if targets[job.id] else {}
+        self._move(jobs, targets, free)
+        head_nodes = {job.id: self._head_node(job, found) for job in jobs if self._alloc[job.id]}
+        short = tuple(job for job in jobs if targets[job.id] > job.held)
+        situation = Situation(self._state, nodes, targets, self._alloc, self._over, found, shared, market, short)
+        actions = tuple(
+            action for job in self._asked if (action := change(job, head_nodes.get(job.id), situation)) is not None
+        )
+        left = FreeSlots(self._up, self._left())
+        then = [_next(job, self._alloc[job.id]) for job in jobs]
+        explained = explain(then, situation, left, self._reach_then)
+        return Plan(self._alloc, actions, head_nodes, explained, self._over)
+
+    def _take_back(self, jobs: Sequence[Job], targets: Mapping[str, int], found: Places) -> None:
+        """Take back what jobs hold above their shares, or where gangs and jobs with an image need it."""
+        nodes, kept = self._nodes, self._kept
+        for job in jobs:
+            if not job.gang and kept[job.id] and not targets[job.id]:
+                kept[job.id] = {}
+        lacking = sum(_lacking(job, targets[job.id], self._now) for job in jobs if job.id not in found.first)
+        cleared: set[str] = set()
+        if lacking or found.awaited:
+            before = {name: sum(slots.values()) for name, slots in kept.items()}
+            room = make_room(jobs, kept, targets, found, nodes)
+            self._kept = kept = _clear(jobs, room, lacking, found.taken(), nodes)
+            cleared = {name for name, slots in kept.items() if sum(slots.values()) < before[name]}
+        self._cleared = cleared
+        wanted: Callable[[Node], bool] | None = None
+        for job in jobs:
+            stays = kept[job.id]
+            above = sum(stays.values()) - targets[job.id] if stays and job.phase is Phase.RUNNING else 0
+            if above > 0:
+                if wanted is None:
+                    wanted = self._wanted(jobs, {**kept, **found.first}, targets)
+                stays = _shrunk(job, stays, above, wanted, nodes)
+            self._alloc[job.id] = stays
+
+    def _give(self, jobs: Sequence[Job], targets: Mapping[str, int], found: Places, free: FreeSlots) -> None:
+        """Give free slots to jobs below their shares."""
+        alloc, nodes = self._alloc, self._nodes
+        for job in jobs:
+            if len(alloc[job.id]) > 1 and not job.gang:
+                alloc[job.id] = gather(job, alloc[job.id], free, self._reach(job), nodes, self._state.weights)
+        growing = [
+            (job.image is None, sum(alloc[job.id].values()), job.submit, job.id, job)
+            for job in jobs
+            if job.gang or sum(alloc[job.id].values()) < targets[job.id]
+        ]
+        for *_, job in sorted(growing):
+            if job.gang:
+                alloc[job.id] = found.starts.get(job.id, alloc[job.id])
+                continue
+            before = found.first.get(job.id) or alloc[job.id]
+            grown = self._grown(job, before, targets[job.id], free)
+            if job.id in self._cleared:
+                fitting = _sized(job, grown, nodes)
+                for node, number in grown.items():  # what it does not take after all
+                    free.add(node, number - max(fitting.get(node, 0), before.get(node, 0)))
+                grown = fitting
+            alloc[job.id] = grown
+
+    def _give_rest(self, jobs: Sequence[Job], targets: Mapping[str, int], market: Market, free: FreeSlots) -> None:
+        """Give free slots that no job below its share can use to running jobs, the smallest first."""
+        if not free.total:
+            return
+        alloc = self._alloc
+        wanted = self._wanted([_next(job, alloc[job.id]) for job in jobs], alloc, targets)
+        rest = FreeSlots((node for node in self._up if not wanted(node)), dict(free.items()))
+        if not rest.total:
+            return
+        growing = [
+            (sum(alloc[job.id].values()), job.submit, job.id, _next(job, alloc[job.id]))
+            for job in jobs
+            if alloc[job.id] and not job.gang and market.useful(job.id) and job.phase is not Phase.ENDING
+        ]
+        heapq.heapify(growing)
+        while growing and rest.total:
+            held, submit, name, job = heapq.heappop(growing)
+            larger = min((size for size in market.useful(name) if size > held), default=0)
+            grown = self._grown(job, alloc[name], larger, rest, self._reach_then(job))
+            if grown != alloc[name]:
+                alloc[name] = grown
+                heapq.heappush(growing, (sum(grown.values()), submit, name, job))
+
+    def _move(self, jobs: Sequence[Job], targets: Mapping[str, int], free: FreeSlots) -> None:
+        """Let small jobs move, so that large ones lie on fewer nodes."""
+        if any(sum(self._alloc[job.id].values()) < targets[job.id] for job in jobs):
+            return  # somebody waits for the slots that are free
+        weights = self._state.weights
+        moved = moves(jobs, self._alloc, self._over.keys(), free, self._reach_then, self._nodes, weights)
+        for name, slots in moved.items():
+            self._over[name] = self._alloc[name]
+            self._alloc[name] = slots
+
+    def _grown(self, job: Job, kept: Slots, target: int, free: FreeSlots, reach: Reach | None = None) -> Slots:
+        """``kept`` grown towards ``target``, to the largest of the job's sizes that the free slots allow.
+
+        What it grows by is taken out of ``free``.
+        """
+        over = self._over.get(job.id)
+        if job.phase is Phase.ENDING or (job.phase is Phase.RUNNING and not kept and not over):
+            return kept
+        if not is_due(job, self._now):
+            return kept
+        held = sum(kept.values())
+        if over and job.engines is not None:
+            target = min(target, job.engines - sum(over.values()))  # both train together for a moment
+        if held >= target:
+            return kept
+        reach = reach or self._reach(job)
+        if not kept and over:
+            return begin(job, target, range(1, target + 1), free, reach)
+        if not kept:
+            return self._begun(job, target, free, reach)
+        if job.phase is Phase.WAITING:
+            reach = reach.beside(kept, self._nodes)
+        reached = min(target, held + free.room(reach))
+        size = max((size for size in sizes_of(job) if size <= reached), default=0)
+        return take(job, kept, size - held, free, reach) if size > held else kept
+
+    def _begun(self, job: Job, target: int, free: FreeSlots, reach: Reach) -> Slots:
+        """Where an elastic job starts: on no slot that is reserved, since it would keep it."""
+        closed = {name for name, number in self._beside.items() if number < job.min}
+        if closed:
+            reach = replace(reach, avoid=reach.avoid | closed)
+        begun = begin(job, target, sizes_of(job), free, reach)
+        for name, number in begun.items():
+            if name in self._beside:
+                self._beside[name] -= min(number, job.min)
+        return begun
+
+    def _reach(self, job: Job) -> Reach:
+        if job.id not in self._reaches:
+            self._reaches[job.id] = self._reach_then(job)
+        return self._reaches[job.id]
+
+    def _reach_then(self, job: Job) -> Reach:
+        return reach_of(job, self._nodes, plain=self._plain)
+
+    def _wanted(
+        self, jobs: Iterable[Job], held: Mapping[str, Slots], targets: Mapping[str, int]
+    ) -> Callable[[Node], bool]:
+        """Whether at least one elastic job below its share can use a node. Where gangs go is chosen before."""
+        short = {self._reach_then(job) for job in jobs if not job.gang and sum(held[job.id].values()) < targets[job.id]}
+        return lambda node: node.health is Health.UP and any(each.may_begin_on(node) for each in short)
+
+    def _head_node(self, job: Job, found: Places) -> str:
+        alloc = self._alloc[job.id]
+        stays = job.gang or job.head_node in alloc or job.head_node in self._over.get(job.id, {})
+        if job.phase is Phase.RUNNING and job.head_node is not None and stays:
+            return job.head_node
+        return head_node_of(found.first.get(job.id) or alloc)
+
+    def _left(self) -> dict[str, int]:
+        """The slots of nodes that are up which are free after the plan."""
+        left = {node.id: node.free for node in self._up}
+        for job in self._state.jobs:
+            then = self._alloc[job.id]
+            if then is not job.alloc:
+                over = self._over.get(job.id, {})
+                for name, number in then.items():
+                    if name in left:
+                        held = job.alloc.get(name, 0) + job.over.get(name, 0) - over.get(name, 0)
+                        left[name] -= max(0, number - held)
+        return left
 
 
-def _left(state: State, alloc: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """The slots of nodes that are up which are free after the plan."""
-    left = {node.id: node.free for node in state.nodes if node.health is Health.UP}
-    for job in state.jobs:
-        for name, number in alloc[job.id].items():
-            if name in left:
-                left[name] -= max(0, number - job.alloc.get(name, 0))
-    return left
+def _stay(job: Job, nodes: Mapping[str, Node]) -> tuple[Slots, Slots]:
+    """What a job keeps of the slots it holds, and what it keeps until an engine elsewhere has joined its training.
 
-
-def _stay(job: Job, nodes: Mapping[str, Node]) -> dict[str, int]:
-    """What a job keeps of the slots it holds. If nothing is left, the attempt ends and the job starts elsewhere.
-
-    A gang keeps all its slots, or none. A paused job keeps nothing.
+    A gang keeps all its slots, or none. A paused job keeps nothing. If nothing is kept, the attempt ends, and the job
+    starts elsewhere.
     """
-    if job.paused is not None:
-        return {}
-    if job.phase is not Phase.RUNNING or (job.gang and any(n and leaves(nodes[name]) for name, n in job.alloc.items())):
-        return {}
-    return {node: slots for node, slots in job.alloc.items() if slots and not leaves(nodes[node])}
+    if job.paused is not None or job.phase is not Phase.RUNNING:
+        return {}, {}
+    if not job.over and all(slots and not leaves(nodes[node]) for node, slots in job.alloc.items()):
+        return job.alloc, {}
+    if job.gang:
+        return ({}, {}) if any(n and leaves(nodes[name]) for name, n in job.alloc.items()) else (job.alloc, {})
+    stays = {node: slots for node, slots in job.alloc.items() if slots and not leaves(nodes[node])}
+    over: Slots
+    if stays:
+        has_joined = job.joined is None or any(job.joined.get(node) for node in stays)
+        over = {} if has_joined else {node: n for node, n in job.over.items() if nodes[node].health is not Health.LOST}
+        return stays, over
+    over = {node: n for node, n in job.alloc.items() if n and nodes[node].health is Health.DRAINING} or job.over
+    if not over or job.engines is None or job.engines < 2 or any(nodes[name].alone for name in over):
+        return {}, {}
+    if sum(over.values()) >= job.engines:  # one engine less makes room for one elsewhere
+        over = give_back(job, over, sum(over.values()) - job.engines + 1, nodes)
+    return {}, over
 
 
-def _rehomed(job: Job, kept: Mapping[str, int]) -> Job:
+def _rehomed(job: Job, kept: Slots, over: Slots | None) -> Job:
     """The job with a new head node, if it keeps slots but none of them on its present head node.
 
     The head node of a gang never moves: a rank there that has finished has only given its slot back.
     """
-    moves = kept and job.head_node not in kept and not job.gang
+    moves = kept and job.head_node not in kept and not (over and job.head_node in over) and not job.gang
     return replace(job, head_node=head_node_of(kept)) if moves else job
 
 
 def _capped(job: Job, now: float) -> Job:
     """The job with its maximum lowered to its cap, as long as the cap lasts. Nothing caps a gang."""
-    if job.gang or job.cap is None or job.cap_until is None or job.cap_until <= now:
+    if job.cap is None:
+        return job
+    if job.gang or job.cap_until is None or job.cap_until <= now:
         return replace(job, cap=None, cap_until=None)
     return replace(job, max=min(job.max, job.cap))
 
@@ -164,20 +305,21 @@ def _clear(
     lacking: int,
     given: Mapping[str, int],
     nodes: Mapping[str, Node],
-) -> dict[str, dict[str, int]]:
+) -> dict[str, Slots]:
     """What jobs without an image keep when they hold slots that jobs with an image need to start now.
 
     The newest give back first. They give back slots on nodes that start containers and may grow again elsewhere. A job
-    keeps one slot on its head node. ``lacking``: how many elastic jobs with an image could start now. ``given``: node
-    to slots that are given or kept already.
+    keeps one slot on its head node. ``lacking``: how many slots elastic jobs with an image could start on now.
+    ``given``: node to slots that are given or kept already.
     """
+    found: dict[str, Slots] = dict(kept)
     if not lacking:
-        return kept
+        return found
     places = {node.id: node for node in nodes.values() if node.containers and node.health is Health.UP}
     coming = sum(node.slots - given.get(node.id, 0) for node in places.values())
     coming -= sum(number for held in kept.values() for name, number in held.items() if name in places)
     for job in reversed(jobs):
-        if job.image is not None or job.gang:
+        if job.image is not None or job.gang or coming >= lacking:
             continue
         left = kept[job.id]
         for name in sorted((name for name in left if name in places), key=lambda name: (name == job.head_node, name)):
@@ -185,24 +327,25 @@ def _clear(
             taken = max(0, min(spare, lacking - coming))
             left[name] -= taken
             coming += taken
-        kept[job.id] = {name: number for name, number in left.items() if number}
-    return kept
+        found[job.id] = {name: number for name, number in left.items() if number}
+    return found
 
 
-def _sized(job: Job, alloc: Mapping[str, int], nodes: Mapping[str, Node]) -> Mapping[str, int]:
-    """``alloc`` cut down to one of the job's sizes."""
+def _sized(job: Job, alloc: Slots, nodes: Mapping[str, Node]) -> Slots:
+    """``alloc`` cut down to one of the job's sizes, if it is at least the smallest of them."""
     size = sum(alloc.values())
-    return give_back(job, alloc, size - max(allowed for allowed in sizes_of(job) if allowed <= size), nodes)
+    return give_back(job, alloc, size - max((s for s in sizes_of(job) if s <= size), default=size), nodes)
 
 
-def _lacking(job: Job, target: int, now: float) -> bool:
-    """Whether an elastic job could start now, if a node that starts containers had a free slot."""
-    return job.image is not None and not job.gang and job.phase is Phase.WAITING and target > 0 and is_due(job, now)
+def _lacking(job: Job, target: int, now: float) -> int:
+    """On how many slots an elastic job could start now, if nodes that start containers had them free."""
+    could = job.image is not None and not job.gang and job.phase is Phase.WAITING and target > 0 and is_due(job, now)
+    return job.min if could else 0
 
 
-def _next(job: Job, alloc: Mapping[str, int]) -> Job:
+def _next(job: Job, alloc: Slots) -> Job:
     """The job as the next plan would see it: it holds ``alloc``, and its other slots are being vacated."""
-    if job.phase is not Phase.RUNNING and not alloc:
+    if (job.phase is not Phase.RUNNING and not alloc) or alloc is job.alloc:
         return job
     emptied = {node for node, slots in job.alloc.items() if slots and not alloc.get(node) and node != job.head_node}
     leaving = {node: slots for node, slots in job.leaving.items() if slots}
@@ -211,87 +354,16 @@ def _next(job: Job, alloc: Mapping[str, int]) -> Job:
     return replace(job, phase=phase, alloc=alloc, leaving=leaving, avoid=job.avoid | emptied)
 
 
-def _wanted(
-    jobs: Iterable[Job],
-    held: Mapping[str, Mapping[str, int]],
-    targets: Mapping[str, int],
-    reach: Mapping[str, Reach],
-) -> Callable[[Node], bool]:
-    """Whether at least one elastic job below its share can use a node. Slots for gangs are chosen one by one before."""
-    short = {reach[job.id] for job in jobs if not job.gang and sum(held[job.id].values()) < targets[job.id]}
-    return lambda node: node.health is Health.UP and any(each.may_begin_on(node) for each in short)
-
-
-def _shrunk(
-    job: Job, kept: Mapping[str, int], above: int, wanted: Callable[[Node], bool], nodes: Mapping[str, Node]
-) -> Mapping[str, int]:
+def _shrunk(job: Job, kept: Slots, above: int, wanted: Callable[[Node], bool], nodes: Mapping[str, Node]) -> Slots:
     """``kept`` without up to ``above`` slots on ``wanted`` nodes, cut down to one of the job's sizes."""
     there = {node: slots for node, slots in kept.items() if wanted(nodes[node])}
     left = {**kept, **dict.fromkeys(there, 0), **give_back(job, there, above, nodes)}
     return _sized(job, {node: slots for node, slots in left.items() if slots}, nodes)
 
 
-def _give_rest(
-    jobs: Sequence[Job],
-    alloc: dict[str, Mapping[str, int]],
-    rest: FreeSlots,
-    useful: Mapping[str, tuple[int, ...]],
-    reach: Mapping[str, Reach],
-    nodes: Mapping[str, Node],
-    now: float,
-) -> None:
-    """Give the free slots in ``rest`` to running jobs, the smallest first. No job below its share can use them."""
-    growing = [
-        (sum(alloc[job.id].values()), job.submit, job.id, job)
-        for job in jobs
-        if job.phase is Phase.RUNNING and alloc[job.id] and not job.gang
-    ]
-    heapq.heapify(growing)
-    while growing and rest.total:
-        held, submit, name, job = heapq.heappop(growing)
-        larger = min((size for size in useful.get(name, ()) if size > held), default=0)
-        grown = _grow(job, alloc[name], larger, rest, reach[name], nodes, now)
-        if grown != alloc[name]:
-            alloc[name] = grown
-            heapq.heappush(growing, (sum(grown.values()), submit, name, job))
-
-
-def _head_node(job: Job, alloc: Mapping[str, int], found: Places) -> str:
-    if job.phase is Phase.RUNNING and job.head_node is not None and (job.gang or job.head_node in alloc):
-        return job.head_node
-    return found.first.get(job.id) or head_node_of(alloc)
-
-
-def _settled(job: Job, kept: Mapping[str, int]) -> Job:
-    """The job as ``shares`` should see it. A running job that keeps no slot counts as ending."""
-    phase = Phase.ENDING if job.phase is Phase.RUNNING and not kept else job.phase
+def _settled(job: Job, kept: Slots, moving: bool) -> Job:
+    """The job as the shares should see it. A running job that keeps no slot counts as ending, unless it is moving."""
+    if kept is job.alloc:
+        return job
+    phase = Phase.ENDING if job.phase is Phase.RUNNING and not kept and not moving else job.phase
     return replace(job, phase=phase, alloc=kept)
-
-
-def _grow(
-    job: Job,
-    kept: Mapping[str, int],
-    target: int,
-    free: FreeSlots,
-    reach: Reach,
-    nodes: Mapping[str, Node],
-    now: float,
-) -> Mapping[str, int]:
-    """``kept`` grown towards ``target``, to the largest of the job's sizes that the free slots allow.
-
-    What it grows by is taken out of ``free``.
-    """
-    if job.phase is Phase.ENDING or (job.phase is Phase.RUNNING and not kept):
-        return kept
-    if not is_due(job, now):
-        return kept
-    held = sum(kept.values())
-    if held >= target:
-        return kept
-    if not kept:
-        return begin(job, target, sizes_of(job), free, reach)
-    if job.phase is Phase.WAITING:
-        reach = reach.beside(kept, nodes)
-    reached = min(target, held + free.room(reach))
-    size = max((size for size in sizes_of(job) if size <= reached), default=0)
-    return take(job, kept, size - held, free, reach) if size > held else kept

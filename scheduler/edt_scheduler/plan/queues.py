@@ -10,6 +10,8 @@ jobs there:
 
 So a quota that its owner does not use is lent, and it comes back as soon as its owner wants it: the lender's share
 rises, and the borrower's falls with it. Users count alike, however many jobs each has: nobody gains by splitting work.
+What the users of one queue have together goes to their jobs' priority classes first: from the highest to the lowest,
+each class gets the least sizes of its jobs, then what else they can use. Within a class its users divide.
 
 Shares are whole workers that add up to what there is. What is left over by rounding goes first to who has more than its
 rounded share already, so that nothing moves back and forth, then to who has used least.
@@ -18,6 +20,7 @@ rounded share already, so that nothing moves back and forth, then to who has use
 from __future__ import annotations
 
 import enum
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -131,8 +134,6 @@ class Queue:
     """Its share ratio."""
     limit: int | None = None
     """The most slots that its jobs may hold together; None: no limit."""
-    usage: float = 0.0
-    """Slot-seconds of the past, decayed."""
     policy: Sharing = Sharing.EFFICIENT
     """How its jobs share what it has."""
 
@@ -149,6 +150,8 @@ class Demand:
     usage: float = 0.0
     order: int = 0
     """The place of its oldest job in the order of submission."""
+    classes: tuple[tuple[int, int, int], ...] = ()
+    """(priority, the least slots, the most slots) of its jobs of each class; empty: all are of one class."""
 
 
 def entitlements(
@@ -165,46 +168,87 @@ def entitlements(
     Returns:
         (queue, user) to slots.
     """
-    known = {each.id: each for each in queues}
-    children: dict[str, set[str]] = {}
-    users: dict[str, list[Demand]] = {}
-    for each in demands:
-        users.setdefault(each.queue, []).append(each)
-        path = each.queue
-        while path:
-            children.setdefault(parent(path), set()).add(path)
-            path = parent(path)
-    found: dict[tuple[str, str], int] = {}
+    return _Tree(queues, demands, memory).divided(capacity)
 
-    def claim(path: str) -> Claim:
-        queue = known.get(path, Queue(path))
-        below = [claim(child) for child in sorted(children.get(path, ()))]
-        here = users.get(path, [])
-        return Claim(
-            path,
-            demand=sum(each.most for each in below) + sum(each.most for each in here),
-            quota=queue.quota,
-            limit=queue.limit,
-            weight=queue.weight,
-            usage=queue.usage,
-            held=sum(each.held for each in below) + sum(each.held for each in here),
-            order=(min([each.order for each in here] + [int(each.order[0]) for each in below], default=0),),
-        )
 
-    def divided(path: str, slots: int) -> None:
-        claims = [claim(child) for child in sorted(children.get(path, ()))]
-        here = {f"\0{each.user}": each for each in users.get(path, ())}
-        claims += [
-            Claim(name, each.most, usage=each.usage, held=each.held, order=(each.order,)) for name, each in here.items()
+class _Tree:
+    """The queues that somebody has use for slots in, and what each has use for with all below it."""
+
+    def __init__(self, queues: Sequence[Queue], demands: Sequence[Demand], memory: float) -> None:
+        self._known = {each.id: each for each in queues}
+        self._memory = memory
+        self._children: dict[str, set[str]] = defaultdict(set)
+        self._users: dict[str, list[Demand]] = defaultdict(list)
+        self._claims: dict[str, Claim] = {}
+        for each in demands:
+            self._users[each.queue].append(each)
+            path = each.queue
+            while path:
+                self._children[parent(path)].add(path)
+                path = parent(path)
+
+    def divided(self, capacity: int) -> dict[tuple[str, str], int]:
+        found: dict[tuple[str, str], int] = {}
+        left = [("", capacity)]
+        while left:
+            path, slots = left.pop()
+            here = {f"\0{each.user}": each for each in self._users.get(path, ())}
+            claims = [self._claim(child) for child in sorted(self._children.get(path, ()))]
+            claims += [
+                Claim(name, each.most, usage=each.usage, held=each.held, order=(each.order,))
+                for name, each in here.items()
+            ]
+            shares = divide(claims, slots, self._memory)
+            left += [(name, share) for name, share in shares.items() if name not in here]
+            of_users = _by_class([*here.values()], sum(shares[name] for name in here), self._memory)
+            for name, each in here.items():
+                found[path, each.user] = shares[name] if of_users is None else of_users[each.user]
+        return found
+
+    def _claim(self, path: str) -> Claim:
+        if path not in self._claims:
+            queue = self._known.get(path, Queue(path))
+            below = [self._claim(child) for child in sorted(self._children.get(path, ()))]
+            here = self._users.get(path, [])
+            self._claims[path] = Claim(
+                path,
+                demand=sum(each.most for each in below) + sum(each.most for each in here),
+                quota=queue.quota,
+                limit=queue.limit,
+                weight=queue.weight,
+                usage=sum(each.usage for each in below) + sum(each.usage for each in here),
+                held=sum(each.held for each in below) + sum(each.held for each in here),
+                order=(min([each.order for each in here] + [int(each.order[0]) for each in below], default=0),),
+            )
+        return self._claims[path]
+
+
+def _by_class(users: Sequence[Demand], capacity: int, memory: float) -> dict[str, int] | None:
+    """What each user gets of ``capacity`` if their jobs are of several priority classes; None: they are of one."""
+    classes = sorted({priority for each in users for priority, _, _ in each.classes}, reverse=True)
+    if len(classes) < 2:
+        return None
+    least, most = Counter[int](), Counter[int]()
+    for each in users:
+        for priority, few, many in each.classes:
+            least[priority] += few
+            most[priority] += many
+    given, left = Counter[int](), capacity
+    for wanted in (least, most):
+        for priority in classes:
+            more = min(left, wanted[priority] - given[priority])
+            given[priority] += more
+            left -= more
+    found = Counter({each.user: 0 for each in users})
+    for priority in classes:
+        claims = [
+            Claim(each.user, many, usage=each.usage, held=each.held, order=(each.order,))
+            for each in users
+            for level, _, many in each.classes
+            if level == priority
         ]
-        for name, share in divide(claims, slots, memory).items():
-            if name in here:
-                found[path, here[name].user] = share
-            else:
-                divided(name, share)
-
-    divided("", capacity)
-    return found
+        found.update(divide(claims, given[priority], memory))
+    return dict(found)
 
 
 def parent(path: str) -> str:

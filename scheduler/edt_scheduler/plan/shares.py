@@ -1,69 +1,30 @@
-"""Shares: how many slots each job should hold, and on which nodes. Pure. Next: policy.py.
+"""Shares: how many slots each job should hold. Pure. Next: policy.py, which finds these slots.
 
-Shares are computed by water-filling. First every job gets its smallest size: jobs that run, then jobs that wait, in
-submit order. Then the job with the fewest slots gets its next size, if enough slots are left, and this repeats until no
-job can grow. Submit order breaks ties. A gang has one size, and gangs that run or have a place (gangs.py) come before
-everybody else.
-
-An elastic job's sizes are the numbers of engines n at which ceil(E/n) drops. E micro-batches on n engines take
-ceil(E/n) rounds. A size between two of these numbers would use a GPU and save no round. If the job's batch follows its
-engines, E is the number of micro-batches of an epoch. This E is so large that almost every size is allowed. Until E is
-known, the only size is 1.
-
-Engines stay where they are: a job that grows or shrinks only gains or loses slots. A job uses as few nodes as possible,
-its head node first.
+First it is reckoned to how many slots each user is entitled in each queue (queues.py). Then each user's jobs share what
+the user is entitled to, and then all jobs share what is left: first every job gets its smallest size, jobs that run
+before jobs that wait, in submit order; then each slot goes where it is worth most (sizes.py, filling.py). Submit order
+breaks ties. A gang has one size, and gangs that run or have a place (gangs.py) come before everybody else.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import heapq
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from edt_scheduler.model.states import Health
-from edt_scheduler.plan.curves import SERIAL, Curve, Point
 from edt_scheduler.plan.filling import Bidder, fill
-from edt_scheduler.plan.queues import Demand, above, entitlements
+from edt_scheduler.plan.queues import Demand, Queue, Sharing, above, entitlements
+from edt_scheduler.plan.sizes import offer_of, speeds_of
 from edt_scheduler.plan.state import Job, Node, Phase, State
-from edt_scheduler.plan.worth import Weights, Work, offers
+from edt_scheduler.plan.worth import Offer, utility
 
 _ALL, _CONTAINERS = "\0all", "\0containers"
-
-
-def sizes(engines: int | None, most: int) -> tuple[int, ...]:
-    """The sizes a job may have, smallest first.
-
-    Args:
-        engines: E, the micro-batches of one step; None while it is unknown.
-        most: the most slots the job may hold.
-
-    >>> sizes(16, 16)
-    (1, 2, 3, 4, 6, 8, 16)
-    """
-    if engines is None:
-        return (1,)
-    found, largest = [1], min(most, engines)
-    while (rounds := -(-engines // found[-1])) > 1:  # the next size is the smallest that takes fewer rounds
-        following = -(-engines // (rounds - 1))
-        if following > largest:
-            break
-        found.append(following)
-    return tuple(found)
-
-
-def sizes_of(job: Job) -> tuple[int, ...]:
-    """The sizes a job may have now, smallest first.
-
-    The size at which a job is capped is always one of them. So the cap takes no slot from the job.
-    """
-    if job.allowed:
-        return tuple(size for size in job.allowed if size <= job.max) or job.allowed[:1]
-    allowed = sizes(job.engines, job.max)
-    if job.cap is None or job.engines is None:
-        return allowed
-    return tuple(sorted({*allowed, min(job.cap, job.max, job.engines)}))
+_IN_TURN = {Sharing.PRIORITY, Sharing.FIFO}
+"""Policies of queues whose jobs get all that they can use one after the other. There users do not count."""
+_Key = tuple[str, str]
+"""Queue and user."""
 
 
 @dataclass(frozen=True)
@@ -72,162 +33,229 @@ class Shares:
 
     of: Mapping[str, int]
     """Job to the number of slots that it should hold; 0: none."""
-    useful: Mapping[str, tuple[int, ...]]
-    """Elastic job to the sizes that are worth more to it than all smaller ones, smallest first."""
     price: float
     """What the last slot was worth; 0: nobody got a second one."""
     wanted: Mapping[str, float]
     """Job to what one slot more would be worth to it, if it could have used more."""
 
 
-def shares(
-    jobs: Sequence[Job], gangs: Mapping[str, Mapping[str, int]], nodes: Mapping[str, Node], state: State
-) -> Shares:
-    """The number of slots that each job should hold.
+class Market:
+    """The jobs that share the slots of one kind: what each size is worth to them, and what their users are entitled to.
 
-    The shares divide all slots of nodes that are up, slots that are being vacated included. A slot that a job holds on
-    a cordoned node takes nothing from the others, since no other job can use it. A job with an image can use only slots
-    on nodes that start containers. Other jobs can use all slots.
-
-    First each user's jobs share what the user is entitled to, then all jobs what is left.
+    All slots of nodes that are up are shared, slots that are being vacated included. A slot that a job holds on another
+    node takes nothing from the others, since no other job can use it. A job with an image can use only slots on nodes
+    that start containers. Other jobs can use all slots.
 
     Args:
-        jobs: all jobs that are not over.
-        gangs: gang to the slots that it holds or that it gets.
+        jobs: all jobs that are not over, in submit order, with the slots that they keep.
         nodes: node id to node.
         state: the time, the queues and the parameters.
-
-    Returns:
-        The shares, and what else each job could use.
     """
-    open_slots = sum(node.slots for node in nodes.values() if node.health is Health.UP)
-    for_images = sum(node.slots for node in nodes.values() if node.health is Health.UP and node.containers)
-    for slots in gangs.values():
-        open_slots -= sum(number for name, number in slots.items() if nodes[name].health is Health.UP)
-        for_images -= sum(
-            number for name, number in slots.items() if nodes[name].health is Health.UP and nodes[name].containers
+
+    def __init__(self, jobs: Sequence[Job], nodes: Mapping[str, Node], state: State) -> None:
+        self._jobs, self._nodes, self._state = jobs, nodes, state
+        up = [node for node in nodes.values() if node.health is Health.UP]
+        self._all_up = len(up) == len(nodes)
+        self._open = sum(node.slots for node in up)
+        self._in_containers = sum(node.slots for node in up if node.containers)
+        self._per_node = max((node.slots for node in nodes.values()), default=1)
+        self._queues = {queue.id: queue for queue in state.queues}
+        self._pools_of: dict[tuple[str, str, bool], tuple[str, ...]] = {}
+        self._sized: dict[str, Mapping[int, int]] = {}
+        """Job that holds slots on nodes that take no work, to the size that each number of other slots makes."""
+        self._gangs = [job for job in jobs if job.gang]
+        self._run = {job.id for job in jobs if job.phase is Phase.RUNNING}
+        self._elastic = [self._bidder(job) for job in self._candidates()]
+        self._offers = {each.id: each.offer for each in self._elastic}
+        self.entitled: Mapping[_Key, int] = self._entitled()
+        """(queue, user) to slots. In a queue that serves its jobs in turn, "" stands for all users."""
+
+    def key(self, job: Job) -> _Key:
+        """What a job's entitlement goes by: its queue, and its user unless the queue serves its jobs in turn."""
+        return job.queue, "" if self._policy(job.queue) in _IN_TURN else job.user
+
+    def allowance(self, gang: Job, granted: Sequence[Job]) -> tuple[int, int]:
+        """The most slots that a waiting gang could have beside the gangs that run, by what its user is entitled to and
+        by the limits of its queues, and the most that it could have once those have ended. A user's only gang may have
+        all that the limits leave.
+
+        Args:
+            gang: the gang that waits.
+            granted: other waiting gangs that get their slots.
+        """
+        running = [(job, job.held) for job in self._gangs if job.held] + [(job, job.max) for job in granted]
+        mine = sum(held for job, held in running if self.key(job) == self.key(gang))
+        alone = len(self.entitled) < 2
+        most = max(0, self.entitled.get(self.key(gang), 0) - mine) if mine and not alone else self._open
+        later = self._open
+        for queue in self._limited(gang.queue):
+            used = sum(held for job, held in running if queue.id in above(job.queue))
+            most = min(most, max(0, (queue.limit or 0) - used))
+            later = min(later, queue.limit or 0)
+        return most, later
+
+    def shares(self, gangs: Mapping[str, Mapping[str, int]], only: Collection[str] | None = None) -> Shares:
+        """The number of slots that each job should hold.
+
+        Args:
+            gangs: gang to the slots that it holds or that it gets.
+            only: the only waiting elastic jobs that may begin; None: all.
+        """
+        elastic = self._elastic
+        if only is not None:
+            elastic = [each for each in elastic if each.id in self._run or each.id in only]
+        taken = {job.id: sum(gangs.get(job.id, {}).values()) for job in self._gangs}
+        pools = {_ALL: self._open, _CONTAINERS: self._in_containers}
+        for slots in gangs.values():
+            for name, number in slots.items():
+                if self._nodes[name].health is Health.UP:
+                    pools[_ALL] -= number
+                    pools[_CONTAINERS] -= number if self._nodes[name].containers else 0
+        pools |= {queue.id: queue.limit for queue in self._queues.values() if queue.limit is not None}
+        owed = {_pool(key): number for key, number in self.entitled.items()}
+        for job in self._gangs:
+            for pool in (_pool(self.key(job)), *above(job.queue)):
+                for each in (owed, pools):
+                    if pool in each:
+                        each[pool] = max(0, each[pool] - taken[job.id])
+        filled = fill(elastic, pools | owed)
+        if filled.left[_ALL] > 0:
+            more = fill(elastic, {pool: filled.left[pool] for pool in pools}, filled.sizes)
+            more.price = more.price or filled.price
+            filled = more
+        found = {job.id: 0 for job in self._jobs} | taken
+        for name, slots_up in filled.sizes.items():
+            sized = self._sized.get(name)
+            found[name] = sized[slots_up] if sized else slots_up
+        return Shares(found, filled.price, filled.wanted)
+
+    def limited(self, job: Job) -> tuple[str, int] | None:
+        """The queue above a job with the lowest limit, and that limit; None: there is none."""
+        limits = [(queue.limit or 0, queue.id) for queue in self._limited(job.queue)]
+        if not limits:
+            return None
+        limit, queue = min(limits)
+        return queue, limit
+
+    def useful(self, name: str) -> tuple[int, ...]:
+        """The sizes of an elastic job that are worth more to it than all smaller ones, smallest first."""
+        offer, sized = self._offers.get(name), self._sized.get(name)
+        return tuple(sized[size] if sized else size for size, _ in offer.rungs) if offer else ()
+
+    def _candidates(self) -> Iterable[Job]:
+        """The elastic jobs that may get slots. Of the jobs that wait, only so many of each user as there are slots."""
+        waiting: dict[_Key, list[Job]] = defaultdict(list)
+        for job in self._jobs:
+            if job.gang:
+                continue
+            if job.phase is Phase.RUNNING:
+                yield job
+            elif job.phase is Phase.WAITING and is_due(job, self._state.now):
+                waiting[self.key(job)].append(job)
+        for jobs in waiting.values():
+            few = jobs
+            if len(jobs) > self._open:
+                few = heapq.nsmallest(self._open, jobs, key=lambda job: (-job.priority, job.submit, job.id))
+            yield from few
+
+    def _bidder(self, job: Job) -> Bidder[str]:
+        """An elastic job as one that shares slots of nodes that are up."""
+        policy = self._policy(job.queue)
+        if policy is Sharing.FAIRSHARE:
+            speeds, _ = speeds_of(job, self._per_node, self._state.weights)
+            rungs = tuple((size, utility(size, 1)) for size in sorted(speeds.of))
+            offer = Offer(rungs, rungs, float(job.priority))
+        else:
+            offer = offer_of(job, self._per_node, self._state.weights)
+        floor = self._floor(job) if job.deadline is not None else None
+        held = job.held
+        if not self._all_up and (own := self._own_use(job))[0]:
+            offer, held = self._without_own(job, offer, *own), held - own[0]
+        key = job.queue, job.user, job.image is not None
+        if key not in self._pools_of:
+            limits = [queue.id for queue in self._limited(job.queue)]
+            self._pools_of[key] = (_ALL, *([_CONTAINERS] if key[2] else []), _pool(self.key(job)), *limits)
+        priority = 1 if policy in {Sharing.FAIRSHARE, Sharing.FIFO} else job.priority
+        in_turn = policy in _IN_TURN
+        first = (-priority, not in_turn and job.phase is Phase.WAITING, job.submit)
+        band = (-priority, job.submit if in_turn else 0)
+        return Bidder(
+            job.id, offer, self._pools_of[key], first, (job.submit, job.id), max(held, 0), band, in_turn, floor
         )
-    granted = {job.id: sum(gangs.get(job.id, {}).values()) for job in jobs}
-    per_node = max((node.slots for node in nodes.values()), default=1)
-    bidders, sized = [], {}
-    for job in jobs:
-        if not job.gang and _may_hold(job, state.now):
-            bidder, sized[job.id] = _bidder(job, nodes, per_node, state.weights)
-            bidders.append(bidder)
-    pools = {_ALL: open_slots, _CONTAINERS: for_images, **_limits(jobs, gangs, state)}
-    entitled = fill(bidders, pools | _entitled(jobs, gangs, bidders, open_slots, state))
-    left = {pool: number for pool, number in entitled.left.items() if pool in pools}
-    filled = fill(bidders, left, entitled.sizes) if left[_ALL] else entitled
-    sizes = {name: sized[name][cost] for name, cost in filled.sizes.items()}
-    useful = {each.id: tuple(sized[each.id][cost] for cost, _ in each.rungs) for each in bidders}
-    return Shares(granted | sizes, useful, filled.price, filled.wanted)
 
+    def _floor(self, job: Job) -> tuple[float, int] | None:
+        """A job's deadline, and the size with which it is met; None: no size is enough, or its work is not known."""
+        speeds, work = speeds_of(job, self._per_node, self._state.weights)
+        if job.deadline is None or job.steps_left is None or speeds.alone is None:
+            return None
+        left = job.deadline - self._state.now - job.pause
+        enough = [size for size, speed in speeds.of.items() if work.seconds / speed <= left]
+        return (job.deadline, min(enough)) if enough else None
 
-def _entitled(
-    jobs: Sequence[Job],
-    gangs: Mapping[str, Mapping[str, int]],
-    bidders: Sequence[Bidder[str]],
-    open_slots: int,
-    state: State,
-) -> dict[str, int]:
-    """Pool of a user in a queue to what the user's elastic jobs are entitled to."""
-    uses = {each.id: each.rungs[-1][0] for each in bidders if each.rungs}
-    in_gangs = {job.id: sum(gangs[job.id].values()) for job in jobs if job.gang and gangs.get(job.id)}
-    most, held, taken = Counter[tuple[str, str]](), Counter[tuple[str, str]](), Counter[str]()
-    order: dict[tuple[str, str], int] = {}
-    for job in jobs:
-        key = job.queue, job.user
-        most[key] += uses.get(job.id, 0) + in_gangs.get(job.id, 0)
-        held[key] += job.held
-        order.setdefault(key, job.submit)
-        taken[_pool(*key)] += in_gangs.get(job.id, 0)
-    demands = [
-        Demand(queue, user, number, held[queue, user], state.usage.get((queue, user), 0.0), order[queue, user])
-        for (queue, user), number in most.items()
-        if number
-    ]
-    shares = entitlements(state.queues, demands, open_slots + sum(in_gangs.values()))
-    return {_pool(*key): max(0, number - taken[_pool(*key)]) for key, number in shares.items()}
+    def _own_use(self, job: Job) -> tuple[int, int]:
+        """How many slots a job keeps on nodes that take no work, where it takes them from nobody, and how many of nodes
+        that are up it uses at least: 1 if its head node is up, because coordinator and driver run there.
+        """
+        own = sum(number for node, number in job.alloc.items() if self._nodes[node].health is not Health.UP)
+        return own, int(job.head_node is not None and self._nodes[job.head_node].health is Health.UP)
 
+    def _without_own(self, job: Job, offer: Offer, own: int, least: int) -> Offer:
+        """What numbers of slots on nodes that are up are worth to a job that keeps ``own`` others."""
+        sized: dict[int, int] = {}
+        rungs: dict[int, float] = {}
+        for size, worth in offer.rungs:
+            sized[max(size - own, least)] = size
+            rungs[max(size - own, least)] = worth
+        self._sized[job.id] = sized
+        return Offer(tuple(rungs.items()), (), offer.weight)
 
-def _limits(jobs: Sequence[Job], gangs: Mapping[str, Mapping[str, int]], state: State) -> dict[str, int]:
-    """Queue to what its limit leaves to elastic jobs, for the queues that have one."""
-    found = {}
-    for queue in state.queues:
-        if queue.limit is not None:
-            inside = (job for job in jobs if queue.id in above(job.queue))
-            found[queue.id] = max(0, queue.limit - sum(sum(gangs.get(job.id, {}).values()) for job in inside))
-    return found
+    def _entitled(self) -> dict[_Key, int]:
+        most: dict[_Key, dict[int, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+        held: dict[_Key, int] = defaultdict(int)
+        order: dict[_Key, int] = {}
+        by_id = {each.id: each for each in self._elastic}
+        for job in self._jobs:
+            key = self.key(job)
+            held[key] += job.held
+            order.setdefault(key, job.submit)
+            uses = most[key][job.priority]
+            if job.gang:
+                if job.held or (job.phase is Phase.WAITING and is_due(job, self._state.now)):
+                    uses[0] += job.held or job.max
+                    uses[1] += job.held or job.max
+            elif (bidder := by_id.get(job.id)) and bidder.offer.rungs:
+                uses[0] += bidder.offer.rungs[0][0]
+                uses[1] += bidder.offer.rungs[-1][0]
+        demands = [
+            Demand(
+                queue,
+                user,
+                sum(many for _, many in classes.values()),
+                held[queue, user],
+                self._state.usage.get((queue, user), 0.0),
+                order[queue, user],
+                tuple((priority, few, many) for priority, (few, many) in classes.items() if many),
+            )
+            for (queue, user), classes in most.items()
+        ]
+        return entitlements(self._state.queues, [each for each in demands if each.most], self._open)
 
+    def _policy(self, queue: str) -> Sharing:
+        """The policy of a queue: its own, or that of the nearest queue above that is defined."""
+        for path in (*above(queue), ""):
+            if path in self._queues:
+                return self._queues[path].policy
+        return Sharing.EFFICIENT
 
-def _pool(queue: str, user: str) -> str:
-    return f"{queue}\0{user}"
-
-
-def _bidder(job: Job, nodes: Mapping[str, Node], per_node: int, weights: Weights) -> tuple[Bidder[str], dict[int, int]]:
-    """An elastic job as one that shares slots of nodes that are up, and the size that each number of them makes."""
-    speeds, work = speeds_of(job, per_node, weights)
-    worth = offers(speeds, job.held, work, job.pause, weights)
-    own, least = _own_use(job, nodes)
-    sizes = {max(size - own, least): size for size in sorted(speeds)}
-    sizes |= {max(size - own, least): size for size, _ in worth}
-    rungs = tuple({max(size - own, least): utility for size, utility in worth}.items())
-    pools = (_ALL, *((_CONTAINERS,) if job.image is not None else ()), _pool(job.queue, job.user), *above(job.queue))
-    first = (job.phase is Phase.WAITING, job.submit)
-    return Bidder(job.id, rungs, pools, first, (job.submit, job.id), max(job.held - own, 0)), sizes
-
-
-def speeds_of(job: Job, per_node: int, weights: Weights) -> tuple[Mapping[int, float], Work]:
-    """How fast a job trains at each size that it may have now, beside one worker, and what it has to do.
-
-    Until step times were measured, a tenth of a step is taken to be serial.
-    """
-    sizes = sizes_of(job)
-    if job.held and job.held not in sizes:
-        sizes = tuple(sorted({*sizes, job.held}))
-    growth = weights.growth if weights.is_costly(job.pause) else math.inf
-    engines = None if job.allowed else job.engines or 1
-    if growth < math.inf and not job.points:
-        sizes = tuple(size for size in sizes if size <= weights.probe or size in {job.held, sizes[0]})
-    speeds, alone = _speeds(job.points, engines, per_node, sizes, growth, job.held)
-    if alone is None:
-        return speeds, Work(weights.new_seconds, known=job.steps_left is not None)
-    if job.steps_left is None:
-        return speeds, Work(job.attained + weights.new_seconds, known=False)
-    return speeds, Work(job.steps_left * alone)
-
-
-@lru_cache(maxsize=100_000)
-def _speeds(
-    points: tuple[Point, ...], engines: int | None, per_node: int, sizes: tuple[int, ...], growth: float, held: int
-) -> tuple[Mapping[int, float], float | None]:
-    """Size to speed, and the seconds of a step with one worker; None: no step was measured. Kept, since one plan after
-    the other asks for the same.
-    """
-
-    def work(workers: int) -> float:
-        return 1 / workers if engines is None else -(-engines // workers) / engines
-
-    if not points:
-        return {size: 1 / (SERIAL + (1 - SERIAL) * work(size)) for size in sizes}, None
-    curve = Curve.fit(points, per_node, work)
-    tried = [size for size in sizes if size <= curve.largest * growth or size in {held, sizes[0]}]
-    return {size: curve.speed(size) for size in tried}, curve.seconds(1)
-
-
-def _may_hold(job: Job, now: float) -> bool:
-    """Whether a job gets a share. An ending job gets none. A waiting job gets none during its back-off."""
-    return is_due(job, now) if job.phase is Phase.WAITING else job.phase is Phase.RUNNING
+    def _limited(self, path: str) -> list[Queue]:
+        """A queue and those above it that have a limit."""
+        return [q for each in above(path) if (q := self._queues.get(each)) is not None and q.limit is not None]
 
 
 def is_due(job: Job, now: float) -> bool:
-    """Whether the job's back-off is over."""
-    return job.not_before is None or job.not_before <= now
+    """Whether the job's back-off is over, and all jobs that must be over before it are."""
+    return (job.not_before is None or job.not_before <= now) and not job.after
 
 
-def _own_use(job: Job, nodes: Mapping[str, Node]) -> tuple[int, int]:
-    """How many slots a job keeps on cordoned nodes, where it takes them from nobody, and how many of nodes that are up
-    it uses at least: 1 if its head node is up, because coordinator and driver run there.
-    """
-    own = sum(number for node, number in job.alloc.items() if nodes[node].health is Health.CORDONED)
-    return own, int(job.head_node is not None and nodes[job.head_node].health is Health.UP)
+def _pool(key: _Key) -> str:
+    return f"{key[0]}\0{key[1]}"

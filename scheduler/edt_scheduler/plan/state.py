@@ -55,7 +55,7 @@ class Freed:
     at: float
     """When, in seconds since the epoch."""
     ended: str | None = None
-    """The state of the job if it is over, or "finished training"; None: it goes on."""
+    """What has become of the job if it needs the slot no more: "is FINISHED" or "has finished training"."""
     lost: bool = False
     """Whether the engine there was lost or failed, so that another one may come in its place."""
 
@@ -107,6 +107,9 @@ class Job:
     """The step times that were measured, of the job itself or of earlier jobs like it."""
     steps_left: float | None = None
     """How many steps its training still has; None: its script has not said."""
+    speeds: tuple[tuple[int, float], ...] | None = None
+    """Its sizes and its speed at each beside one worker, where they are known otherwise than by ``points``. Then
+    ``steps_left`` counts seconds of one worker."""
     attained: float = 0.0
     """Slot-seconds that it has held so far."""
     user: str = ""
@@ -124,17 +127,23 @@ class Job:
     """When its user wants it to be done, in seconds since the epoch. Its least size is raised to what that takes."""
     ends_by: float | None = None
     """When its time limit ends it at the latest, in seconds since the epoch; None: it has none, or has not started."""
+    time_limit: float | None = None
+    """For how many seconds it may still train; None: for as long as it takes."""
     models: tuple[str, ...] = ()
     """The only models of GPUs that it may get, in lower case; empty: any."""
     slots: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Node to the names of the slots in ``alloc``, in the order in which they are given back: first those that the node
-    does not have any more, then the youngest. Empty also where a state names no slots."""
+    """Node to the names of the slots in ``alloc`` and ``over``, in the order in which they are given back: first those
+    that the node does not have any more, then the youngest. Empty also where a state names no slots."""
     attempts: int = 0
     """How many attempts it has had."""
     engines_at: float | None = None
     """When its script has reported E, in seconds since the epoch."""
     pause: float = 0.5
     """Seconds that a resize costs it: the mean of its own, or of all jobs."""
+    over: Mapping[str, int] = field(default_factory=dict)
+    """Node to slots that it leaves as soon as an engine on those in ``alloc`` has joined its training."""
+    joined: Mapping[str, int] | None = None
+    """Node to the engines of the job there that have joined its training; None: all have."""
 
     @property
     def held(self) -> int:
@@ -166,6 +175,9 @@ class Verb(enum.StrEnum):
     GROW = "grow"
     SHRINK = "shrink"
     PREEMPT = "preempt"  # others are entitled to its slots: its attempt ends, and the job waits
+    GATHER = "gather"  # it has as many slots as before, on fewer nodes
+    RELOCATE = "relocate"  # it gets slots on other nodes, and keeps its own until an engine there has joined
+    LEAVE = "leave"  # an engine elsewhere has joined: it leaves the slots that it kept until then
     HAND_OVER = "hand-over"  # its head node moves to another node that it uses; nothing else changes
     MOVE = "move"  # all its nodes are being emptied: its attempt ends, and the job starts again elsewhere
     PAUSE = "pause"  # its user has paused it: its attempt ends
@@ -240,6 +252,8 @@ class Plan:
     head_nodes: Mapping[str, str]
     """The head node of every job that holds slots then: the present one, or a successor among the nodes it keeps."""
     explain: Mapping[str, Explanation]
+    over: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Job to the slots that it keeps besides until an engine on its new ones has joined (``Job.over``)."""
     gives: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """Job to node to the names of the free slots that it gets. Empty where the state names none."""
     takes: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)

@@ -67,10 +67,25 @@ Rungs = tuple[tuple[int, float], ...]
 """Numbers of workers with their utility, both rising."""
 
 
-def offers(
-    speeds: Mapping[int, float], held: int, work: Work, pause: float, weights: Weights, priority: float = 1.0
-) -> Rungs:
-    """What each size of a job is worth, smallest first. A size that is worth no more than a smaller one is left out.
+@dataclass(frozen=True)
+class Offer:
+    """What the sizes of a job are worth to it."""
+
+    rungs: Rungs
+    """Its sizes that are worth more than all smaller ones, smallest first, with their utility without the weight."""
+    corners: Rungs
+    """Those of them that lie on the upper concave envelope."""
+    weight: float = 1.0
+
+
+def weight_of(work: Work, weights: Weights) -> float:
+    """How much a job's utility counts: the more, the less it has to do."""
+    alpha = weights.alpha if work.known else weights.alpha_unknown
+    return float((max(work.seconds, LEAST_SECONDS) / weights.new_seconds) ** -alpha)
+
+
+def offer(speeds: Mapping[int, float], held: int, work: Work, pause: float, weights: Weights) -> Offer:
+    """What each size of a job is worth. A size that is worth no more than a smaller one is left out.
 
     Args:
         speeds: the sizes that the job may have, and its speed at each beside one worker.
@@ -78,25 +93,34 @@ def offers(
         work: what it has to do.
         pause: seconds that a resize costs it.
         weights: the parameters.
-        priority: the factor of its class and its user.
     """
-    alpha = weights.alpha if work.known else weights.alpha_unknown
-    weight = priority * (max(work.seconds, LEAST_SECONDS) / weights.new_seconds) ** -alpha
-    slowed = dict(speeds)
-    if held:
-        horizon = weights.horizon_seconds
-        if work.known:
-            horizon = max(1.0, min(horizon, max(work.seconds, LEAST_SECONDS) / speeds[held]))
-        for size, speed in speeds.items():
-            if size != held:
-                times = weights.grow if size > held else weights.shrink
-                slowed[size] = speed * max(MOST_SLOWED, 1 - times * pause / horizon)
+    rungs = slowed(tuple(speeds.items()), held, pause_share(speeds, held, work, pause, weights), weights)
+    return Offer(rungs, tuple(envelope(rungs)), weight_of(work, weights))
+
+
+def pause_share(speeds: Mapping[int, float], held: int, work: Work, pause: float, weights: Weights) -> float:
+    """Which part the pause of a resize is of the time for which the decision may hold, in two decimal digits, so that
+    few values come up again and again. 0: the job has no workers yet.
+    """
+    if not held:
+        return 0.0
+    horizon = weights.horizon_seconds
+    if work.known:
+        horizon = max(1.0, min(horizon, max(work.seconds, LEAST_SECONDS) / speeds[held]))
+    return float(f"{pause / horizon:.1e}")
+
+
+def slowed(speeds: tuple[tuple[int, float], ...], held: int, pause: float, weights: Weights) -> Rungs:
+    """The rungs of a job, each size but the present one slower by the pause that it costs (``pause_share``)."""
     found: list[tuple[int, float]] = []
     best = 0.0
-    for size in sorted(slowed):
-        if slowed[size] > best:
-            best = slowed[size]
-            found.append((size, weight * utility(best, weights.beta)))
+    for size, full in sorted(speeds):
+        speed = full
+        if held and size != held:
+            speed *= max(MOST_SLOWED, 1 - (weights.grow if size > held else weights.shrink) * pause)
+        if speed > best:
+            best = speed
+            found.append((size, utility(best, weights.beta)))
     return tuple(found)
 
 
