@@ -13,7 +13,7 @@ import time
 import types
 import typing
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -24,7 +24,7 @@ from edt_scheduler.plan.state import Job, Plan, State
 _SPEED = 1
 """zlib's level: ten times as fast as the best one, and a tenth larger."""
 MOST_DIFFERENCES = 50
-_INFINITY = "inf"
+_INFINITY = float("inf")
 
 
 @dataclass(frozen=True)
@@ -129,22 +129,11 @@ def _slots(held: Mapping[str, int]) -> str:
 
 
 def to_json(value: Any) -> Any:
-    """A dataclass of the plan, or what it is made of, as JSON. Mappings with tuples as keys become lists of pairs."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            name: to_json(held) for name, default in _defaults(type(value)) if (held := getattr(value, name)) != default
-        }
-    if isinstance(value, Mapping):
-        if any(isinstance(key, tuple) for key in value):
-            return [[list(key), to_json(item)] for key, item in value.items()]
-        return {str(key): to_json(item) for key, item in value.items()}
-    if isinstance(value, frozenset):
-        return sorted(value)
-    if isinstance(value, tuple | list):
-        return [to_json(item) for item in value]
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return _INFINITY if value > 0 else f"-{_INFINITY}"
-    return value
+    """A dataclass of the plan as JSON. Fields that have their default are left out. Mappings with tuples as keys become
+    lists of pairs.
+    """
+    kind: Any = type(value)
+    return _writer(kind)(value)
 
 
 def from_json(kind: Any, value: Any) -> Any:
@@ -157,21 +146,81 @@ def from_json(kind: Any, value: Any) -> Any:
     return _reader(kind)(value)
 
 
-@cache
-def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
-    """The fields of a dataclass with their defaults. One without a default never equals it."""
-    found = []
-    for each in dataclasses.fields(kind):
-        if each.default is not dataclasses.MISSING:
-            found.append((each.name, each.default))
-        elif each.default_factory is not dataclasses.MISSING:
-            found.append((each.name, each.default_factory()))
-        else:
-            found.append((each.name, _NOTHING))
-    return tuple(found)
-
-
 _NOTHING = object()
+_Function = Callable[[Any], Any]
+
+
+@cache
+def _writer(kind: Any) -> _Function:
+    """The function that makes JSON of a value of this type."""
+    return _writes(kind) or _same
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@cache
+def _writes(kind: Any) -> _Function | None:
+    """The same; None: the value is JSON as it is."""
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        (real,) = (each for each in inside if each is not type(None))
+        return _writes_some(_writes(real))
+    if origin is frozenset:
+        return sorted
+    if origin is tuple:
+        return _writes_tuple(inside)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        write = _writer(inside[1])
+        if typing.get_origin(inside[0]) is tuple:
+            return lambda value: [[list(key), write(item)] for key, item in value.items()]
+        return lambda value: {key: write(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return _writes_fields(kind)
+    if isinstance(kind, type) and issubclass(kind, tuple):
+        return list  # a NamedTuple of plain values
+    return _finite if kind is float else None
+
+
+def _writes_some(write: _Function | None) -> _Function | None:
+    return None if write is None else lambda value: None if value is None else write(value)
+
+
+def _writes_tuple(inside: Sequence[Any]) -> _Function:
+    if len(inside) == 2 and inside[1] is Ellipsis:
+        write = _writes(inside[0])
+        return list if write is None else lambda value: [write(each) for each in value]
+    parts = [_writer(each) for each in inside]
+    return lambda value: [write(each) for write, each in zip(parts, value, strict=True)]
+
+
+def _writes_fields(kind: type) -> _Function:
+    hints = typing.get_type_hints(kind)
+    fields = [(each.name, _default(each), _writes(hints[each.name])) for each in dataclasses.fields(kind)]
+
+    def write(value: Any) -> dict[str, Any]:
+        held = vars(value)
+        found = {}
+        for name, default, write_field in fields:
+            item = held[name]
+            if item is not default and item != default:
+                found[name] = item if write_field is None else write_field(item)
+        return found
+
+    return write
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    """The default of a field; of a field without one something that nothing equals."""
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else _NOTHING
+
+
+def _finite(value: float) -> float | str:
+    """A number, or ``inf``, which JSON has no word for."""
+    return str(value) if value in (_INFINITY, -_INFINITY) else value
 
 
 def _names(kind: type) -> list[str]:
@@ -208,6 +257,8 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         return lambda value: kind(**{name: readers[name](item) for name, item in value.items() if name in readers})
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind
+    if isinstance(kind, type) and issubclass(kind, tuple):
+        return lambda value: kind(*value)
     if kind is float:
         return float  # of "inf", too
     return lambda value: value

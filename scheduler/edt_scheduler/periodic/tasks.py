@@ -65,6 +65,9 @@ TASKS: tuple[Task, ...] = (
     Task("edt.forget-changes", "changes forgotten because of their age", 120, 120, sweep_changes),
     Task("edt.forget-keys", "idempotency keys forgotten that are a day old", 600, 120, sweep_keys),
     Task("edt.forget-tokens", "expired tokens forgotten", 600, 120, sweep_tokens),
+    Task("edt.count-queue-usage", "sums of queues' usage added to", 60, 120, rollups.count_queue_usage),
+    Task("edt.forget-decisions", "records of decisions forgotten", 600, 120, rollups.forget_decisions),
+    Task("edt.forget-speeds", "measured speeds forgotten because of their age", 3600, 120, rollups.forget_speeds),
     Task("edt.forget-usage", "samples of busy slots forgotten", 600, 120, rollups.forget_usage),
 )
 
