@@ -132,6 +132,12 @@ def test_it_is_cut_short_by_its_time_and_by_its_plans() -> None:
     assert short.starts.keys() < forecast(state).starts.keys()
     assert max(short.starts.values()) <= short.until
     assert not forecast(state, plans=12).whole
+    (last, coarse), whole = short.start_of("edt-8"), forecast(state).starts["edt-8"]
+    assert coarse
+    assert last == pytest.approx(whole, rel=0.2)
+    assert short.start_of("edt-2") == (short.starts["edt-2"], False)
+    ahead = replace(state, jobs=(*state.jobs, gang(9, 5)))
+    assert forecast(ahead, plans=12).start_of("edt-9") == (None, False)
 
 
 def test_it_ends_with_the_jobs_that_are_asked_for() -> None:

@@ -318,6 +318,10 @@ class Expected(Output):
     """None: not before ``until``, or it runs already."""
     end: float | None
     """None: not before ``until``."""
+    coarse: bool
+    """Whether the start is only reckoned from the job's rank and the pace at which others start, because the forecast
+    ended before.
+    """
     until: float
     """How far the forecast goes."""
     guessed: int

@@ -90,6 +90,8 @@ class Settled:
     """The plan for the state as it is then. It changes nothing, unless there were too many."""
     since: Mapping[str, int]
     """Job that holds slots then, but held none before, to the number of the plan that gave it the first ones."""
+    plans: int
+    """How many plans were made."""
 
     def held(self, job: str) -> int:
         """The slots that a job holds then; 0: none, or there is no such job."""
@@ -114,7 +116,7 @@ def settled(state: State, looks: int = LOOKS) -> Settled:
         number += 1
     if last.actions:
         state = carried_out(state, last)
-    return Settled(state, first, last, {name: at for name, at in since.items() if last.alloc.get(name)})
+    return Settled(state, first, last, {name: at for name, at in since.items() if last.alloc.get(name)}, number)
 
 
 def _is_open(state: State) -> bool:

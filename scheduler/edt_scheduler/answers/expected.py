@@ -35,6 +35,8 @@ class Expected:
     """None: not before ``until``, or it runs already."""
     end: float | None
     """None: not before ``until``."""
+    coarse: bool
+    """Whether the start is only reckoned from the pace of starts, because the forecast ended before."""
     until: float
     guessed: int
     """Jobs that have not said how much they have left."""
@@ -58,10 +60,10 @@ def expected(
         first: the start that was expected when it began to wait.
         error: how far past estimates were off.
     """
-    start, end = found.starts.get(job), found.ends.get(job)
+    (start, coarse), end = found.start_of(job) if waits else (None, False), found.ends.get(job)
     sentences = []
     if waits:
-        sentences.append(_start(start, found.until, now, vacates=found.settled.since.get(job, 1) > 1))
+        sentences.append(_start(start, found, now, job, coarse=coarse))
         if start is not None and start > now:
             sentences.append(_error(error))
     if end is not None:
@@ -71,14 +73,21 @@ def expected(
     if guessed and (not waits or start is None or start > now):
         who = "One other job has" if guessed == 1 else f"{guessed} other jobs have"
         sentences.append(f"{who} not said how much is left: each is taken to need as long again as it has had.")
-    return Expected(start, end, found.until, len(found.guessed), first, error, " ".join(sentences))
+    return Expected(start, end, coarse, found.until, len(found.guessed), first, error, " ".join(sentences))
 
 
-def _start(start: float | None, until: float, now: float, *, vacates: bool) -> str:
+def _start(start: float | None, found: Forecast, now: float, job: str, *, coarse: bool) -> str:
     if start is None:
-        return f"It is not expected to start within {span(until - now)}."
+        ahead = span(found.until - now)
+        if found.whole:
+            return f"It is not expected to start within {ahead}."
+        return f"Its start lies beyond the {ahead} that could be looked ahead in the time for an answer."
     if start <= now:
-        return f"It starts {'as soon as slots are vacated for it' if vacates else 'at once'}."
+        return (
+            f"It starts {'as soon as slots are vacated for it' if found.settled.since.get(job, 1) > 1 else 'at once'}."
+        )
+    if coarse:
+        return f"Its start is expected roughly {_in(start - now)}, by its rank and the pace at which others start."
     return f"Its start is expected {_in(start - now)}."
 
 

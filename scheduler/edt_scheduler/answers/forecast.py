@@ -13,15 +13,19 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from edt_scheduler.answers.carrying import LOOKS, Settled, bare, settled, without
+from edt_scheduler.answers.carrying import LOOKS, Settled, bare, settled, slots_up, without
 from edt_scheduler.plan.sizes import speeds_of
-from edt_scheduler.plan.state import Job, State
+from edt_scheduler.plan.state import Blocking, Job, State
 
 UNKNOWN_SECONDS = 600.0
 """The least time for which a job still trains of which nothing is known."""
 HORIZON_SECONDS = 14 * 86_400.0
 """How far a forecast looks ahead at most."""
-MOST_PLANS = 400
+MOST_PLANS = 2000
+_IN_TURN = frozenset(
+    {Blocking.CAPACITY, Blocking.VACATING, Blocking.QUOTA, Blocking.PRIORITY, Blocking.RESERVED, Blocking.TOPOLOGY}
+)
+"""Jobs that wait by these rules get slots in turn, as others end."""
 _TOGETHER_SECONDS, _TOGETHER_SHARE = 1.0, 0.003
 """Events that are so close together are decided on at once: a second, and more when they are far ahead."""
 
@@ -43,6 +47,21 @@ class Forecast:
     plans: int
     whole: bool
     """Whether it was not cut short: who is not among ``starts`` does not start, as far as it is known now."""
+
+    def start_of(self, job: str) -> tuple[float | None, bool]:
+        """When a job that waits is expected to start, and whether that is only reckoned from the pace of starts.
+
+        If the forecast was cut short before, others have started until then in some time. At this pace the job's place
+        among those that wait is reached later. None: nothing can be said.
+        """
+        if job in self.starts or self.whole or not self.starts:
+            return self.starts.get(job), False
+        told = self.settled.first.explain[job]
+        now = self.settled.state.now
+        later = sum(start > now for start in self.starts.values())
+        if told.blocking not in _IN_TURN or told.need > slots_up(self.settled.state) or not later:
+            return None, False
+        return max(self.until, now + (self.until - now) * told.rank / later), True
 
 
 def forecast(
@@ -66,7 +85,7 @@ def forecast(
     begun = begun or settled(state)
     clock = _Clock(state)
     clock.follow(begun)
-    made, until, whole = LOOKS, state.now + HORIZON_SECONDS, True
+    made, until, whole = begun.plans, state.now + HORIZON_SECONDS, True
     awaited = set(clock.jobs) if wanted is None else set(wanted)
     while awaited & clock.jobs.keys():
         moment = clock.next_event()
@@ -76,8 +95,9 @@ def forecast(
             until, whole = clock.now, False
             break
         together = moment + _TOGETHER_SECONDS + _TOGETHER_SHARE * (moment - state.now)
-        clock.follow(settled(clock.advance(moment, together)))
-        made += LOOKS
+        found = settled(clock.advance(moment, together))
+        clock.follow(found)
+        made += found.plans
     return Forecast(clock.starts, clock.ends, until, clock.guessed, begun, made, whole)
 
 

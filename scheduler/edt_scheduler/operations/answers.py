@@ -124,9 +124,9 @@ def estimate_starts(platform: Platform) -> int:
     found = forecast(state, wanted=waiting, enough=_after(ESTIMATE_SECONDS))
     rules = found.settled.first.explain
     made = [
-        (job_number(name) or 0, found.starts.get(name), (blocking.value if (blocking := rules[name].blocking) else ""))
+        (job_number(name) or 0, start, blocking.value if (blocking := rules[name].blocking) else "")
         for name in waiting
-        if name in found.starts or found.whole
+        if (start := found.start_of(name)[0]) is not None or found.whole
     ]
     with platform.database.transaction(durable=False) as tx:
         return estimates.add(tx, made, state.now)
