@@ -1,4 +1,4 @@
-// openapi.json sha256: 2044ee502215182d2194a32781de671eeee944aa2b6b984e959ecd6be42110df
+// openapi.json sha256: a995e464fae4866ab5236bf35de4f3e13fdcbf5ca3b08ebbeb07bb4afd95d293
 export interface paths {
     "/api/v1/decisions": {
         parameters: {
@@ -2282,6 +2282,8 @@ export interface components {
          * @description When the job is expected to start, and to end.
          */
         Expected: {
+            /** Coarse */
+            coarse: boolean;
             /** End */
             end: number | null;
             error: components["schemas"]["PastError"] | null;
