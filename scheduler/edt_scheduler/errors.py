@@ -127,7 +127,7 @@ class NoSuchDecision(NotFound):
     """There is no recorded decision of this number."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(f"no decision {number} is recorded (any more): list them with `edt decisions`")
+        super().__init__(f"no decision {number} is recorded (any more): `edt replay` takes the newest ones")
 
 
 class NoSuchToken(NotFound):

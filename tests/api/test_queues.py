@@ -85,9 +85,9 @@ class TestTheTree:
         ],
     )
     def test_what_cannot_be_is_refused_by_its_field(
-        self, stage: ServedApi, path: str, settings: dict[str, Any], sentence: str
+        self, api: ServedApi, path: str, settings: dict[str, Any], sentence: str
     ) -> None:
-        answer = put(stage, path, **settings)
+        answer = put(api, path, **settings)
         assert answer.status_code == 400 and answer.json()["detail"].startswith(sentence), answer.text
 
     def test_a_queue_with_queues_below_it_stays_and_one_that_is_not_there_is_404(self, stage: ServedApi) -> None:
