@@ -46,12 +46,18 @@ def row(case: str, who: str, unit: str, runs: Sequence[float]) -> Row:
 
 
 def finish(
-    benchmark: str, rows: Sequence[Row], targets: Sequence[Target], path: Path | None, absent: Sequence[str] = ()
+    benchmark: str,
+    rows: Sequence[Row],
+    targets: Sequence[Target],
+    path: Path | None,
+    absent: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> None:
     """Print the table, a line for each case and a column for each participant; write the file.
 
     Args:
         absent: peers that do not run here, each with why: "torchft: not installed".
+        notes: what a reader of the file has to know of its figures, which the benchmark has printed already.
     """
     cases = list(dict.fromkeys(f"{found.case}, {found.unit}" for found in rows))
     people = list(dict.fromkeys(found.who for found in rows))
@@ -66,11 +72,16 @@ def finish(
     for target in targets:
         verdict = "met" if target.met else "MISSED"
         print(f"{verdict}: {target.what}: {target.value:.4g} {target.unit}, at most {target.target:g}")
-    write(benchmark, rows, targets, path, absent)
+    write(benchmark, rows, targets, path, absent, notes)
 
 
 def write(
-    benchmark: str, rows: Sequence[Row], targets: Sequence[Target], path: Path | None, absent: Sequence[str] = ()
+    benchmark: str,
+    rows: Sequence[Row],
+    targets: Sequence[Target],
+    path: Path | None,
+    absent: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> None:
     """Write the file, if there is to be one. A long benchmark calls this after each case, so that little is lost."""
     if path is None:
@@ -82,6 +93,7 @@ def write(
         "rows": [asdict(found) for found in rows],
         "targets": [asdict(target) for target in targets],
         "absent": list(absent),
+        **({"notes": list(notes)} if notes else {}),
     }
     path.write_text(json.dumps(body, indent=1) + "\n")
 
@@ -99,4 +111,8 @@ def machine() -> Mapping[str, Any]:
 
 
 def _cell(found: Row) -> str:
-    return f"{found.value:.3g} ({min(found.runs):.3g}–{max(found.runs):.3g})"
+    return f"{_short(found.value)} ({_short(min(found.runs))}–{_short(max(found.runs))})"
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
