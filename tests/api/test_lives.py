@@ -109,7 +109,8 @@ def test_a_job_that_is_not_over_has_its_epochs_noted(api: ServedApi) -> None:
 
 
 def test_a_job_that_is_over_is_extended_by_one_new_job(api: ServedApi) -> None:
-    ana, job, key = api.client("ana"), kept(api, f"{ARGS} --lr 0.1"), uuid.uuid4().hex
+    place = "--queue /x --msd-priority 4 --minWorkers 2 --sizes 2,4 --time-limit 2h --gpu-model A"
+    ana, job, key = api.client("ana"), kept(api, f"{ARGS} {place} --lr 0.1"), uuid.uuid4().hex
     path, body = f"/api/v1/jobs/{job.exec_id}/extend", {"epochs": 9}
     first, second = (ana.post(path, json=body, headers={"Idempotency-Key": key}) for _ in range(2))
     assert first.status_code == 200, first.text
@@ -119,6 +120,8 @@ def test_a_job_that_is_over_is_extended_by_one_new_job(api: ServedApi) -> None:
     assert (new["resumed_from"], new["resumed_step"], new["wanted_epochs"]) == (job.exec_id, 36, 9)
     assert new["remark"] == f"goes on where {job.exec_id} ended, with 9 epochs in all"
     assert {"name": "--resume-from", "values": [job.exec_id], "effect": True} in new["options"]
+    asked = {"queue": "/x", "priority": 4, "min_workers": 2, "sizes": [2, 4], "time_limit": 7200, "gpu_models": ["a"]}
+    assert {name: new[name] for name in asked} == asked
     folder = api.settings.job_directory(new["id"])
     assert (folder / "_submitted_code" / "main.py").read_bytes() == b"print('hello')\n"
     assert [path.name for path in (folder / "begin").iterdir()] == ["at-0000000040"]

@@ -591,6 +591,25 @@ class TestApplicationsAndPlans:
         [row] = command("--app-analyze", "24", "-o", "json").json["submit_user"]
         assert (row["submit_user"], row["RUNNING"]) == ("ana", 1)
 
+    def test_jobs_are_shown_below_the_plan_of_their_queue(self, trained: tuple[Dlicmd, ServedApi, str]) -> None:
+        command, api, exec_id = trained
+        for path in ("research", "research/vision"):
+            assert api.client("admin").put(f"/api/v1/queues/{path}", json={}).status_code == 200
+        waiting = {
+            given: api.submit(args=f"--exec-start edtPyTorch --model-main main.py --consumer {given}").exec_id
+            for given in ("/research/vision", "/research/other")
+        }
+        look(api.platform)
+        tree = [line.split()[0] for line in command("--rp-get-all").out.splitlines()]
+        assert tree == [
+            "root", "openedt", exec_id, "research", waiting["/research/other"], "vision", waiting["/research/vision"]
+        ]  # fmt: skip
+        assert command("--rp-get", "vision").json["path"] == "/openedt/research/vision"
+        for job in waiting.values():
+            api.client("ana").delete(f"{EXECS}/{job}")
+        for path in ("research/vision", "research"):
+            api.client("admin").delete(f"/api/v1/queues/{path}")
+
     def test_plans_objects_and_the_status_are_shown(self, trained: tuple[Dlicmd, ServedApi, str]) -> None:
         command, _, exec_id = trained
         tree = command("--rp-get-all").out.splitlines()

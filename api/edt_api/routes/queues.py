@@ -113,7 +113,7 @@ def _waiting(view: WaitingInQueue) -> queues.QueueWaiting:
     return queues.QueueWaiting(
         job=view.exec_id,
         owner=view.owner,
-        name=shown_name(view.framework, view.app_name, view.script, "", ""),
+        name=shown_name(view.framework, view.app_name, view.script, view.folder, view.command),
         priority=view.priority,
         need=view.need,
         max=view.most,

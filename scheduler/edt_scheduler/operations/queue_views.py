@@ -50,6 +50,8 @@ class WaitingInQueue:
     app_name: str
     framework: str
     script: str
+    folder: str
+    command: str
     priority: int
     need: int
     """Slots that it needs to start."""

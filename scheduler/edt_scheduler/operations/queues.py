@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row
 from edt_scheduler.attempts import wishes
 from edt_scheduler.decide.snapshot import Snapshot, present
 from edt_scheduler.errors import NoSuchQueue, QueueInUse, QueueInvalid
-from edt_scheduler.model.jobs import job_number
+from edt_scheduler.model.jobs import folder_sent, job_number
 from edt_scheduler.model.queues import MOST_SLOTS, MOST_WEIGHT, canonical, fault
 from edt_scheduler.model.states import Health
 from edt_scheduler.operations.execs import changeable
@@ -307,6 +307,8 @@ class _Own:
             app_name=row.app_name,
             framework=row.framework,
             script=row.model_main,
+            folder=folder_sent(row.work_dir),
+            command=to_views.users_command(row),
             priority=job.priority,
             need=explained.need,
             most=job.max,
