@@ -76,7 +76,7 @@ def test_whatever_happens_a_reader_that_keeps_rows_knows_what_a_fresh_one_reads(
         lambda: execs.stop(stage.platform, dice.choice(jobs), viewer=stage.admin),
         lambda: fleet.drain(stage.platform, "n1"),
         lambda: fleet.uncordon(stage.platform, "n1"),
-        lambda: nodes[2].reboot(),
+        nodes[2].reboot,
         lambda: queues.put_queue(stage.platform, "/a", quota=dice.randint(0, 3)),
         pauses,
         progress,
