@@ -292,7 +292,7 @@ def settled(state: State) -> State:
     """The state once plans change it no more and everybody has left who was asked to."""
     for _ in range(30):
         decided = plan(state)
-        if not decided.actions and not any(job.leaving for job in state.jobs):
+        if not decided.actions and not any(job.leaving or job.over for job in state.jobs):
             return state
         state = apply(state, decided)
         free = {n.id: n.free for n in state.nodes}
@@ -300,7 +300,7 @@ def settled(state: State) -> State:
         for job in state.jobs:
             for name, number in job.leaving.items():
                 free[name] += number
-            jobs.append(replace(job, leaving={}))
+            jobs.append(replace(job, leaving={}, joined=None))
         state = State(state.now, tuple(replace(n, free=free[n.id]) for n in state.nodes), tuple(jobs))
     raise AssertionError("ping-pong")
 

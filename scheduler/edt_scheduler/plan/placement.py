@@ -6,6 +6,7 @@ its head node first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from edt_scheduler.model.states import Health
@@ -17,6 +18,11 @@ _ALL = {image: Reach(image) for image in (False, True)}
 _SPREAD_ON_ONE, _SPREAD = 0.4, 0.04
 """Which part of its speed a job is taken to lose on more nodes than it needs, before that was measured: a job that fits
 on one node, and one that does not for each node too many. By the step times of the applications in the traces.
+"""
+
+LEAST_MOVE_SECONDS = 30.0
+"""Leaving all its nodes is reckoned to cost a job at least this pause: new engines have to start, and the coordinator
+moves with them.
 """
 
 
@@ -95,39 +101,77 @@ def take(job: Job, kept: Mapping[str, int], number: int, free: FreeSlots, reach:
     return grown
 
 
-def gather(
-    job: Job, kept: Mapping[str, int], free: FreeSlots, reach: Reach, nodes: Mapping[str, Node], weights: Weights
-) -> Mapping[str, int]:
-    """``kept`` on fewer of its nodes, if they have free slots for it and this is worth the pause. The head node stays.
+def on_fewer(
+    job: Job,
+    kept: Mapping[str, int],
+    now: Mapping[str, int],
+    free: FreeSlots,
+    reach: Reach,
+    nodes: Mapping[str, Node],
+    weights: Weights,
+) -> Mapping[str, int] | None:
+    """Where a job would lie on fewer nodes, if that is worth what it costs; None: nowhere.
+
+    Its own nodes come first, so that engines stay. If it leaves all of them, it trains there until an engine on the new
+    ones has joined, so both sets of engines are there for a moment.
 
     Args:
         job: the job.
-        kept: node to slots that the job holds, on several nodes.
-        free: free slots; those that it moves to are taken out.
+        kept: node to slots that the job holds and could keep.
+        now: where it would lie otherwise: at least as many slots, on several nodes.
+        free: free slots, without those in ``now``; it gets what the job does not take after all.
         reach: the nodes that the job can use.
         nodes: node id to node.
         weights: the parameters.
     """
-    if any(nodes[name].health is not Health.UP for name in kept) or not any(free[name] for name in kept):
-        return kept
-    size = sum(kept.values())
-    room = {name: number + (free[name] if reach.holds(name) else 0) for name, number in kept.items()}
-    left, found = size, dict[str, int]()
-    for name in sorted(kept, key=lambda name: (name != job.head_node, -min(room[name], size), -kept[name], name)):
-        if left:
-            found[name] = min(left, room[name])
-            left -= found[name]
-    gone = len(kept) - len(found)
-    gain = spread_costs(job, size, len(kept), len(found))
+    size, largest = sum(now.values()), max(nodes[name].slots for name in now)
+    if -(-size // largest) >= len(now) or any(nodes[name].health is not Health.UP for name in kept):
+        return None
+    for name, number in now.items():
+        free.add(name, number)  # it may use its own slots again
+    found = _compact(job, kept, size, free, reach)
+    for name in {*found, *now}:
+        free.add(name, found.get(name, 0) - now.get(name, 0))
+    if sum(found.values()) < size or len(found) >= len(now) or not _pays(job, kept, now, found, weights):
+        return None
+    for name in {*found, *now}:
+        before = kept.get(name, 0)
+        free.add(name, max(0, now.get(name, 0) - before) - max(0, found.get(name, 0) - before))
+    return found
+
+
+def _compact(job: Job, kept: Mapping[str, int], size: int, free: FreeSlots, reach: Reach) -> dict[str, int]:
+    """The slots, taken out of ``free``, on one of a job's own nodes, or on as few as possible. Fewer than ``size`` if
+    the job can use no more.
+    """
+    found: dict[str, int] = {}
+    own = [name for name in kept if free[name] >= size and reach.holds(name)]
+    if own:
+        _move(found, min(own, key=lambda name: (name != job.head_node, -kept[name], name)), size, free)
+        return found
+    left = size
+    while left and (node := free.fullest_with(left, reach) or free.emptiest(reach)) is not None:
+        left -= _move(found, node, left, free)
+    return found
+
+
+def _pays(
+    job: Job, kept: Mapping[str, int], now: Mapping[str, int], found: Mapping[str, int], weights: Weights
+) -> bool:
+    """Whether what a job gains on fewer nodes is worth what the change costs, in seconds of one slot."""
+    size, held = sum(now.values()), sum(kept.values())
+    stays = any(name in kept for name in found)
+    engines = job.engines if job.engines is not None else (math.inf if job.points else 0)
+    if not stays and held and size + held > engines:
+        return False
+    pause = job.pause if dict(now) == dict(kept) else 0.0  # else it is resized anyway
+    if not stays:
+        pause = max(pause, LEAST_MOVE_SECONDS)
     horizon = weights.horizon_seconds
     if job.steps_left is not None:
-        now = [point.seconds for point in job.points if (point.workers, point.nodes) == (size, len(kept))]
-        horizon = min([horizon, *(job.steps_left * seconds for seconds in now)])
-    if not gone or gain * horizon <= weights.shrink * job.pause:
-        return kept
-    for name in kept:
-        free.add(name, -max(0, found.get(name, 0) - kept[name]))
-    return found
+        times = [point.seconds for point in job.points if point.workers == size]
+        horizon = min([horizon, *(job.steps_left * seconds for seconds in times)])
+    return spread_costs(job, size, len(now), len(found)) * size * horizon > weights.shrink * pause * (held or size)
 
 
 def spread_costs(job: Job, size: int, nodes: int, fewer: int) -> float:

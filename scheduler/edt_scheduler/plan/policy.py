@@ -26,8 +26,7 @@ from edt_scheduler.model.states import Health
 from edt_scheduler.plan import devices, naming
 from edt_scheduler.plan.free_slots import FreeSlots, Reach
 from edt_scheduler.plan.gangs import Places, make_room, places
-from edt_scheduler.plan.moves import moves
-from edt_scheduler.plan.placement import begin, gather, give_back, head_node_of, reach_of, take
+from edt_scheduler.plan.placement import begin, give_back, head_node_of, on_fewer, reach_of, take
 from edt_scheduler.plan.reasons import Situation, change, explain, leaves
 from edt_scheduler.plan.shares import Market, is_due
 from edt_scheduler.plan.sizes import sizes_of
@@ -89,7 +88,6 @@ class _Planning:
             if job.id in self._over and not self._alloc[job.id]:
                 over = self._over.pop(job.id)
                 self._alloc[job.id] = over if targets[job.id] else {}
-        self._move(jobs, targets, free)
         head_nodes = {job.id: self._head_node(job, found) for job in jobs if self._alloc[job.id]}
         short = tuple(job for job in jobs if targets[job.id] > job.held)
         situation = Situation(self._state, nodes, targets, self._alloc, self._over, found, shared, market, short)
@@ -129,8 +127,9 @@ class _Planning:
         """Give free slots to jobs below their shares."""
         alloc, nodes = self._alloc, self._nodes
         for job in jobs:
-            if len(alloc[job.id]) > 1 and not job.gang:
-                alloc[job.id] = gather(job, alloc[job.id], free, self._reach(job), nodes, self._state.weights)
+            held = alloc[job.id]
+            if len(held) > 1 and not job.gang and sum(held.values()) >= targets[job.id]:
+                alloc[job.id] = self._gathered(job, held, held, free, self._reach(job))
         growing = [
             (job.image is None, sum(alloc[job.id].values()), job.submit, job.id, job)
             for job in jobs
@@ -172,16 +171,6 @@ class _Planning:
                 alloc[name] = grown
                 heapq.heappush(growing, (sum(grown.values()), submit, name, job))
 
-    def _move(self, jobs: Sequence[Job], targets: Mapping[str, int], free: FreeSlots) -> None:
-        """Let small jobs move, so that large ones lie on fewer nodes."""
-        if any(sum(self._alloc[job.id].values()) < targets[job.id] for job in jobs):
-            return  # somebody waits for the slots that are free
-        weights = self._state.weights
-        moved = moves(jobs, self._alloc, self._over.keys(), free, self._reach_then, self._nodes, weights)
-        for name, slots in moved.items():
-            self._over[name] = self._alloc[name]
-            self._alloc[name] = slots
-
     def _grown(self, job: Job, kept: Slots, target: int, free: FreeSlots, reach: Reach | None = None) -> Slots:
         """``kept`` grown towards ``target``, to the largest of the job's sizes that the free slots allow.
 
@@ -206,7 +195,21 @@ class _Planning:
             reach = reach.beside(kept, self._nodes)
         reached = min(target, held + free.room(reach))
         size = max((size for size in sizes_of(job) if size <= reached), default=0)
-        return take(job, kept, size - held, free, reach) if size > held else kept
+        if size <= held:
+            return kept
+        grown = take(job, kept, size - held, free, reach)
+        return self._gathered(job, kept, grown, free, reach) if len(grown) > 1 else grown
+
+    def _gathered(self, job: Job, kept: Slots, now: Slots, free: FreeSlots, reach: Reach) -> Slots:
+        """``now``, or as many slots on fewer nodes. If it keeps none of its own there, it leaves them later."""
+        if job.phase is not Phase.RUNNING or job.id in self._over or job.over or self._beside:
+            return now  # where slots are reserved, a job that gathers on them would keep one
+        found = on_fewer(job, kept, now, free, reach, self._nodes, self._state.weights)
+        if found is None:
+            return now
+        if not any(name in kept for name in found):
+            self._over[job.id] = kept
+        return found
 
     def _begun(self, job: Job, target: int, free: FreeSlots, reach: Reach) -> Slots:
         """Where an elastic job starts: on no slot that is reserved, since it would keep it."""
