@@ -248,6 +248,21 @@ class TestWhatWouldStartIt:
         for each in told.changes:
             assert_helps(found, "edt-2", each)
 
+    def test_a_quota_that_is_lacking_is_suggested_and_brings_the_slot_back(self) -> None:
+        queues = (Queue("/a"), Queue("/b", quota=2))
+        found = after(
+            state([node(slots=2)], elastic(1, queue="/b"), elastic(2, queue="/b"), queues=queues),
+            elastic(3, queue="/a"),
+        )
+        told = why(found, "edt-3")
+        assert told.waits is not None
+        assert told.waits.rule == Blocking.QUOTA
+        (raised,) = kinds(told)[QueueWith]
+        assert isinstance(raised.change, QueueWith)
+        assert (raised.change.queue, raised.plans) == ("/a", 2)
+        for each in told.changes:
+            assert_helps(found, "edt-3", each)
+
     def test_the_time_for_an_answer_ends_the_trying_and_the_answer_says_so(self, full: State) -> None:
         told = explained(full, "edt-3", sight=Sight(), enough=lambda: True)
         assert told.changes == ()

@@ -18,9 +18,8 @@ from support.puppets import Stage
 _GPU = (SlotSpec("0", "GPU-1", "NVIDIA H100", model="NVIDIA H100"),)
 
 
-@pytest.fixture
-def waiting(stage: Stage) -> tuple[str, str]:
-    """A job that holds the only node's slots, and one that waits for them."""
+def one_waits(stage: Stage) -> tuple[str, str]:
+    """A job that holds the only node's slots, and one that waits for a GPU."""
     node = stage.node(slots=2, engines=2)
     first = stage.submit(2)
     stage.settle()
@@ -33,8 +32,8 @@ def waiting(stage: Stage) -> tuple[str, str]:
 
 
 class TestEstimates:
-    def test_a_job_that_waits_gets_one_and_no_second_one(self, stage: Stage, waiting: tuple[str, str]) -> None:
-        _, second = waiting
+    def test_a_job_that_waits_gets_one_and_no_second_one(self, stage: Stage) -> None:
+        _, second = one_waits(stage)
         assert estimate_starts(stage.platform) == 1
         assert estimate_starts(stage.platform) == 0
         with stage.platform.database.snapshot() as tx:
@@ -43,13 +42,13 @@ class TestEstimates:
         assert (found.expected_at, found.rule) == (None, "nodes")
         assert found.made_at == stage.clock()
 
-    def test_none_is_made_of_jobs_that_run_have_run_or_are_over(self, stage: Stage, waiting: tuple[str, str]) -> None:
-        first, _ = waiting
+    def test_none_is_made_of_jobs_that_run_have_run_or_are_over(self, stage: Stage) -> None:
+        first, _ = one_waits(stage)
         with stage.platform.database.transaction() as tx:
             assert estimates.add(tx, [(stage.job(first).number, 5.0, "capacity")], stage.clock()) == 0
 
-    def test_errors_are_late_starts_of_the_newest_jobs_by_rule(self, stage: Stage, waiting: tuple[str, str]) -> None:
-        _, second = waiting
+    def test_errors_are_late_starts_of_the_newest_jobs_by_rule(self, stage: Stage) -> None:
+        _, second = one_waits(stage)
         now = stage.clock()
         with stage.platform.database.transaction() as tx:
             assert estimates.add(tx, [(stage.job(second).number, now + 10, "capacity")], now) == 1
@@ -72,32 +71,30 @@ class TestEstimates:
 
 
 class TestWhatIsRead:
-    def test_a_question_can_be_answered_in_another_process(self, stage: Stage, waiting: tuple[str, str]) -> None:
-        _, second = waiting
-        asked = explain(stage.platform, second, viewer=stage.admin)
+    def test_a_question_can_be_answered_in_another_process(self, sqlite_stage: Stage) -> None:
+        _, second = one_waits(sqlite_stage)
+        asked = explain(sqlite_stage.platform, second, viewer=sqlite_stage.admin)
         told = answered(pickle.loads(pickle.dumps(asked)))  # noqa: S301 - of this test's own making
         assert told.job == second
         assert told.waits is not None
 
-    def test_whoever_may_not_see_a_job_may_not_ask_about_it(self, stage: Stage, waiting: tuple[str, str]) -> None:
-        first, _ = waiting
-        ana = accounts.add_user(stage.platform, "ana", "hash", Role.USER)
+    def test_whoever_may_not_see_a_job_may_not_ask_about_it(self, sqlite_stage: Stage) -> None:
+        first, _ = one_waits(sqlite_stage)
+        ana = accounts.add_user(sqlite_stage.platform, "ana", "hash", Role.USER)
         with pytest.raises(NoSuchJob):
-            explain(stage.platform, first, viewer=ana)
+            explain(sqlite_stage.platform, first, viewer=ana)
         for change in (JobStopped(first), JobWith(first, priority=2)):
             with pytest.raises(NoSuchJob):
-                ask_what_if(stage.platform, [change], viewer=ana)
-        assert answered(ask_what_if(stage.platform, [MoreSlots(1)], viewer=ana)).jobs == ()
+                ask_what_if(sqlite_stage.platform, [change], viewer=ana)
+        assert answered(ask_what_if(sqlite_stage.platform, [MoreSlots(1)], viewer=ana)).jobs == ()
 
-    def test_a_path_that_no_queue_can_have_is_refused(self, stage: Stage) -> None:
+    def test_a_path_that_no_queue_can_have_is_refused(self, sqlite_stage: Stage) -> None:
         with pytest.raises(ChangeInvalid, match="queue"):
-            ask_what_if(stage.platform, [QueueWith("/a b", quota=1)], viewer=stage.admin)
+            ask_what_if(sqlite_stage.platform, [QueueWith("/a b", quota=1)], viewer=sqlite_stage.admin)
 
-    def test_an_answer_takes_no_longer_than_it_may(
-        self, stage: Stage, waiting: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_answer_takes_no_longer_than_it_may(self, sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(answers, "ANSWER_SECONDS", 0.0)
-        _, second = waiting
-        told = answered(explain(stage.platform, second, viewer=stage.admin))
+        _, second = one_waits(sqlite_stage)
+        told = answered(explain(sqlite_stage.platform, second, viewer=sqlite_stage.admin))
         assert told.changes == ()
         assert told.untried > 0
