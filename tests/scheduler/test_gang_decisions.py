@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import pytest
-from sqlalchemy import Connection, Row
-
 from edt_contract.gang import GangCommand, Processes, Rendezvous
 from edt_contract.reports import ExitKind
 from edt_scheduler.decide.reconcile import look
 from edt_scheduler.model.states import JobState, ResizeCause
 from edt_scheduler.operations import execs, fleet, history
 from edt_scheduler.plan.state import Blocking
-from edt_scheduler.store import nodes
 from edt_scheduler.views import Waiting
 from support.databases import sqlite_first
 from support.puppets import Stage
@@ -95,21 +89,6 @@ class TestStart:
         larger = gang(stage, 9)
         stage.settle()
         assert why(stage, larger).reason == "needs 9 slots at once, the cluster has 4"
-
-    def test_it_starts_on_all_slots_or_on_none(self, sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-        sqlite_stage.node(slots=4)
-        whole = gang(sqlite_stage, 3)
-        read = nodes.slot_rows
-
-        def one_less(tx: Connection, node_ids: Sequence[int] | None = None) -> list[Row[object]]:
-            return read(tx, node_ids)[2:] if node_ids is not None else read(tx)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(nodes, "slot_rows", one_less)
-            look(sqlite_stage.platform)
-        assert (sqlite_stage.holding(), sqlite_stage.job(whole).fence) == ({}, 0)
-        sqlite_stage.settle()
-        assert sqlite_stage.holding() == {whole: 3}
 
 
 class TestRunning:

@@ -93,12 +93,12 @@ class TestDrain:
         assert lives_on(stage, job)
         assert first.hosting == {(job, 1)}
 
-    def test_draining_the_only_node_moves_the_job_with_its_next_attempt(self, sqlite_stage: Stage) -> None:
+    def test_draining_the_only_node_moves_the_job_to_another_without_a_stop(self, sqlite_stage: Stage) -> None:
         job, (first, second) = span(sqlite_stage, 4, 2)
         fleet.drain(sqlite_stage.platform, "n1")
         sqlite_stage.settle()
         assert first.running == {}
-        assert set(second.running) == {(job, 2)}
+        assert set(second.running) == {(job, 1)}
         assert sqlite_stage.job(job).state is JobState.RUNNING
 
 

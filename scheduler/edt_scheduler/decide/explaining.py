@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -35,11 +36,18 @@ class Reason:
     reason: str
     need: int
 
-    @classmethod
-    def stored(cls, text: str | None) -> Reason | None:
-        """The reason in the JSON text of a job's row; None: there is none."""
-        told = parsed(text)
-        return cls(told["blocking"], told["reason"], told["need"]) if told else None
+    def is_of(self, explained: Explanation) -> bool:
+        """Whether an explanation says the same."""
+        return (
+            self.reason == explained.reason and self.blocking == explained.blocking and self.need == explained.need
+        )
+
+
+@lru_cache(maxsize=20_000)
+def stored(text: str | None) -> Reason | None:
+    """The reason in the JSON text of a job's row; None: there is none."""
+    told = parsed(text)
+    return Reason(told["blocking"], told["reason"], told["need"]) if told else None
 
 
 _News = tuple[Row[Any], Reason | None]
@@ -68,11 +76,11 @@ def store_reasons(platform: Platform, snapshot: Snapshot, plan: Plan, done: Coll
     texts: list[tuple[int, _News]] = []
     for name, explained in plan.explain.items():
         row = snapshot.jobs[name]
-        if explained.blocking is None and row.waiting is None:
+        before = stored(row.waiting)
+        said = explained.blocking is None if before is None else before.is_of(explained)
+        if said or name in done:
             continue
-        before, after = Reason.stored(row.waiting), reason_of(explained)
-        if before == after or name in done:
-            continue
+        after = reason_of(explained)
         if before is not None and after is not None and before.blocking == after.blocking:
             texts.append((explained.rank, (row, after)))
         else:
@@ -104,7 +112,7 @@ def explain(tx: Connection, news: Sequence[_News], now: float) -> None:
     told = {row.id: (parsed(row.waiting), vars(reason) if reason is not None else None) for row, reason in news}
     explained = jobs.explain(tx, told)
     for row, reason in news:
-        before = Reason.stored(row.waiting)
+        before = stored(row.waiting)
         known = {Blocking.PAUSED, before.blocking if before is not None else None}
         if reason is not None and reason.blocking not in known and row.id in explained:
             jobs.record(tx, row.id, "waiting", reason.reason, vars(reason), now)

@@ -51,6 +51,8 @@ class Known:
     """The jobs that were made of rows, kept for the next snapshot: most rows are the same then."""
 
     def __init__(self) -> None:
+        self.common: tuple[Any, ...] = ()
+        """What all jobs are made of."""
         self.jobs: dict[int, tuple[tuple[Any, ...], Job]] = {}
 
 
@@ -105,14 +107,17 @@ class _Conversion:
 
     def snapshot(self) -> Snapshot:
         """The snapshot."""
+        common = (self._pause, self._paths)
+        known = self._known.jobs if self._known.common == common else {}
         jobs, made = [], {}
         for number, row in self._rows.jobs.items():
-            key = self._key(row)
-            before = self._known.jobs.get(number)
-            job = before[1] if before is not None and before[0] == key else self._job(row)
-            made[number] = (key, job)
-            jobs.append(job)
-        self._known.jobs = made
+            key = self._key(number, row)
+            before = known.get(number)
+            if before is None or before[0] != key:
+                before = (key, self._job(row))
+            made[number] = before
+            jobs.append(before[1])
+        self._known.common, self._known.jobs = common, made
         state = State(
             now=self._now,
             nodes=tuple(self._node(row, self._rows.slots.get(row.id, ())) for row in self._nodes.values()),
@@ -131,18 +136,15 @@ class _Conversion:
             held={exec_id(job): _kept(rows) for job, rows in self._open.items()},
         )
 
-    def _key(self, row: Row[Any]) -> tuple[Any, ...]:
-        """All that a job that waits is made of. One that has an attempt is made anew each time: it trains."""
-        attempt = self._live.get(row.id)
+    def _key(self, number: int, row: Row[Any]) -> tuple[Any, ...]:
+        """All that one job that waits is made of. One that has an attempt is made anew each time: it trains."""
         return (
             row,
-            attempt if attempt is None else self._now,
-            self._facts.points.get(row.id),
+            self._now if number in self._live else None,
+            self._facts.points.get(number),
             self._facts.priors.get(row.prior_key),
-            self._pause,
-            self._paths,
-            self._rows.locked.get(row.id),
-            self._awaited(row),
+            self._rows.locked.get(number),
+            () if row.after == "[]" else self._awaited(row),
         )
 
     def _awaited(self, row: Row[Any]) -> tuple[str, ...]:
