@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from edt_scheduler.operations import execs, fleet
 from edt_scheduler.settings import Settings
 from edt_scheduler.store.database import Database
 from support.puppets import Clock, Stage
+from support.waiting import until
 
 
 def watch(loop: Loop, monotonic: Clock, seconds: int) -> None:
@@ -91,6 +93,55 @@ def test_who_has_not_looked_for_a_while_cannot_say_who_was_silent(sqlite_stage: 
     assert fleet.node(stage.platform, "n1").health is Health.UP
     watch(loop, monotonic, 1)
     assert fleet.node(stage.platform, "n1").health is Health.LOST
+
+
+def _observe(loop: Loop, monotonic: Clock, seconds: int) -> None:
+    """A decision takes so long. Meanwhile the loop's thread observes the leases."""
+    for _ in range(seconds):
+        monotonic.pass_(1)
+        loop.silence.observe()
+
+
+def test_a_node_that_speaks_while_a_decision_takes_long_is_not_lost(sqlite_stage: Stage) -> None:
+    stage, monotonic = sqlite_stage, Clock(0)
+    node = stage.node()
+    loop = Loop(stage.platform, monotonic)
+    for _ in range(5):
+        loop.once()
+        _observe(loop, monotonic, 20)
+        node.obey()
+        _observe(loop, monotonic, 20)
+    loop.once()
+    assert fleet.node(stage.platform, "n1").health is Health.UP
+
+
+def test_a_node_that_is_silent_is_lost_however_long_decisions_take(sqlite_stage: Stage) -> None:
+    stage, monotonic = sqlite_stage, Clock(0)
+    stage.node()
+    loop = Loop(stage.platform, monotonic)
+    loop.once()
+    _observe(loop, monotonic, 20)
+    loop.once()
+    assert fleet.node(stage.platform, "n1").health is Health.UP
+    _observe(loop, monotonic, 20)
+    loop.once()
+    assert fleet.node(stage.platform, "n1").health is Health.LOST
+
+
+def test_a_thread_observes_the_leases_while_the_scheduler_decides(sqlite_stage: Stage) -> None:
+    looked: list[float] = []
+
+    def monotonic() -> float:
+        looked.append(time.monotonic())
+        return looked[-1]
+
+    short = sqlite_stage.platform.settings.model_copy(update={"lease_seconds": 0.04})
+    loop = Loop(replace(sqlite_stage.platform, settings=short), monotonic)
+    with loop.silence.observed():
+        until(lambda: len(looked) > 3, what="it has looked several times")
+    observed = len(looked)
+    time.sleep(0.05)
+    assert len(looked) == observed, "and it ends with the block"
 
 
 def test_a_database_that_cannot_be_asked_is_asked_again_later(
