@@ -48,9 +48,13 @@ KINDS: Mapping[tuple[str, str], frozenset[str]] = {
     ("attempts", "kind"): frozenset(ExitKind) - {ExitKind.PULL_FAILED},
     ("supervisors", "kind"): frozenset(ExitKind) - {ExitKind.PULL_FAILED},
     ("allocations", "kind"): frozenset(ExitKind),
-    ("resizes", "cause"): frozenset(ResizeCause)
-    - {ResizeCause.LEFT, ResizeCause.PAUSE, ResizeCause.EXTEND, ResizeCause.RECLAIM, ResizeCause.PRIORITY}
-    - {ResizeCause.WORTH, ResizeCause.COMPACT},
+    ("resizes", "cause"): frozenset(
+        {
+            *(ResizeCause.SUBMIT, ResizeCause.RESTART, ResizeCause.ENGINES_KNOWN, ResizeCause.JOB_ENDED),
+            *(ResizeCause.SLOTS_FREE, ResizeCause.ROOM, ResizeCause.STOP, ResizeCause.DRAIN, ResizeCause.NODE_LOST),
+            ResizeCause.ENGINE_LOST,
+        }
+    ),
     ("changes", "topic"): frozenset({"job", "node", "allocation", "resize", "attempt"}),
 }
 """What each column of kinds has to hold at least, in every dump that has the column."""

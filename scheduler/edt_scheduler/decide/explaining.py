@@ -24,7 +24,7 @@ REASONS_SECONDS = 1.0
 """How many seconds one look may store reasons for waiting. The next look does the rest."""
 AT_ONCE, TEXTS_AT_ONCE = 10, 200
 """The most jobs that one transaction writes, if it writes an event for each job, and if it writes none."""
-MOST_TEXTS = 400
+MOST_TEXTS = 100
 """So many reasons of the same kind as before, in other words, one look writes at most: those of the next jobs first."""
 
 

@@ -77,6 +77,17 @@ broker.
     frameworks(platform) -> list[FrameworkView]            the built-in entries and the added ones
     add_framework(platform, entry: Mapping, *, by: UserView) -> FrameworkView      or replace; FrameworkInvalid
     remove_framework(platform, name) -> None               NoSuchFramework
+``queues``: the tree of queues, and the bounds and priority of a job that waits or runs (views: ``queue_views``)
+    queues(platform, *, viewer) -> QueueTree               made from the present plan: takes some tenths of a second
+                                                        where thousands of jobs wait
+    put_queue(platform, path, *, quota=None, weight=None, limit=None, unlimited=False, policy=None) -> QueueView
+                                                        QueueInvalid
+    remove_queue(platform, path) -> None                   its jobs belong to its parent; NoSuchQueue, QueueInUse
+    resize(platform, exec_id, *, viewer, min_slots=None, max_slots=None) -> JobView    JobOver, SizeInvalid, NotNow
+    set_priority(platform, exec_id, priority, *, viewer) -> JobView                    JobOver, PriorityInvalid
+``decisions``: what was decided lately
+    decisions(platform, *, limit, before=None, job=None) -> DecisionPage      newest first
+    decision(platform, number) -> RecordedDecision         decided again, too; NoSuchDecision
 ``agents``: what agents ask and report
     assignments(platform, node, *, woken_by="timer") -> NodeAssignments      also the heartbeat
     assignments_version(platform, node) -> int             one cheap read for the long poll; writes nothing.
