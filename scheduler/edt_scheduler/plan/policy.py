@@ -18,8 +18,10 @@ Slots of different kinds are planned one after the other, each with the jobs tha
 
 from __future__ import annotations
 
+import gc
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from edt_scheduler.model.states import Health
@@ -45,7 +47,20 @@ def plan(state: State) -> Plan:
     Returns:
         For each job of the state its slots, its action if it has one, its head node and its explanation.
     """
-    return naming.named(state, devices.by_kind(state, lambda part: _Planning(part).plan()))
+    with _without_collector():
+        return naming.named(state, devices.by_kind(state, lambda part: _Planning(part).plan()))
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Without the collector of cycles: a plan makes none, and one collection can take as long as a plan."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class _Planning:

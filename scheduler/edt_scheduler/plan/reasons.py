@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 
 from edt_scheduler.model.nodes import Device
 from edt_scheduler.model.states import Health, ResizeCause
@@ -66,6 +67,20 @@ class Situation:
         having = [job for job in self.state.jobs if self.targets[job.id]]
         return tuple(sorted(having, key=lambda job: (-self.targets[job.id], job.submit)))
 
+    @cached_property
+    def largest_of(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        """(queue, user) to a few of their jobs that have a share, those with the largest first."""
+        found: dict[tuple[str, str], tuple[str, ...]] = {}
+        for job in self.holders:
+            key = self.market.key(job)
+            if len(found.get(key, ())) < _MOST_NAMED:
+                found[key] = (*found.get(key, ()), job.id)
+        return found
+
+    def above(self, priority: int) -> tuple[str, ...]:
+        """A few jobs of a higher priority that have a share, those with the largest first."""
+        return tuple(islice((job.id for job in self.holders if job.priority > priority), _MOST_NAMED))
+
     def entitled(self, job: Job) -> int:
         """To how many slots the job's user is entitled in its queue, for all jobs there."""
         return self.market.entitled.get(self.market.key(job), 0)
@@ -83,12 +98,10 @@ def leaves(node: Node) -> bool:
 def change(job: Job, head_node: str | None, situation: Situation) -> Action | None:
     """What changes for a job, with its reason as a code and in words; None if nothing changes."""
     alloc, over = situation.alloc[job.id], situation.over.get(job.id, {})
-    if job.phase is Phase.ENDING:
+    if job.phase is Phase.ENDING or (job.phase is Phase.WAITING and not alloc):
         return None
     homed = head_node == job.head_node or job.gang
     if homed and (alloc is job.alloc or dict(alloc) == _held(job)) and dict(over) == dict(job.over):
-        return None
-    if job.phase is Phase.WAITING and not alloc:
         return None
     verb, cause, reason = _what(job, alloc, over, situation)
     share, entitled, gain = situation.targets[job.id], situation.entitled(job), situation.gain(job)
@@ -153,6 +166,8 @@ def _resize(
 def _takers(job: Job, situation: Situation) -> tuple[ResizeCause, str]:
     """Why a job gives slots back, and to whom."""
     takers = [other for other in situation.short if other.id != job.id]
+    if job.held > job.max:
+        return ResizeCause.BOUNDS, f"its most are {_slots(job.max)} now"
     if not takers:
         return ResizeCause.WORTH, "others make more of its slots"
     names = ", ".join(other.id for other in takers[:_MOST_NAMED])
@@ -188,6 +203,7 @@ def explain(
     up = _Up.of(nodes)
     price = situation.shared.price
     explained = {}
+    told: dict[tuple[object, ...], _Obstacle] = {}
     ranks: dict[str, int] = {}
     queue = [job for job in jobs if job.phase is Phase.WAITING and not situation.alloc[job.id] and job.paused is None]
     queue.sort(key=lambda job: (-job.priority, job.submit))
@@ -211,9 +227,23 @@ def explain(
             reason = f"{job.paused}; `edt resume` lets it go on"
             explained[job.id] = Explanation(target, 0, need, free, Blocking.PAUSED, reason, entitled)
             continue
-        blocking, reason, by = _obstacle(job, target, situation, left, up)
+        alike = _alike(job, target)
+        if alike is None or alike not in told:
+            obstacle = _obstacle(job, target, situation, left, up)
+            if alike is not None:
+                told[alike] = obstacle
+        blocking, reason, by = obstacle if alike is None else told[alike]
         explained[job.id] = Explanation(target, ranks[job.id], need, free, blocking, reason, entitled, 0.0, price, by)
     return explained
+
+
+def _alike(job: Job, target: int) -> tuple[object, ...] | None:
+    """What a waiting job's obstacle depends on, so that it is put into words once for jobs that are alike; None: it is
+    a gang, or something of its own keeps it from starting.
+    """
+    if job.gang or job.locked is not None or job.after or job.not_before is not None:
+        return None
+    return job.queue, job.user, job.priority, job.min, job.image, job.device, job.models, bool(target)
 
 
 def _holds(job: Job, held: int, target: int) -> str:
@@ -301,13 +331,12 @@ def _no_share(job: Job, situation: Situation, cluster: _Up) -> _Obstacle:
     used, entitled = situation.used.get(key, 0), situation.entitled(job)
     if situation.claimants > 1 and used + job.min > entitled:
         where = f" in {job.queue}" if job.queue else ""
-        mine = tuple(other.id for other in holders if situation.market.key(other) == key)[:_MOST_NAMED]
         reason = f"its user has {used} of the {_slots(entitled)} that it is entitled to{where}, and no others are free"
-        return Blocking.QUOTA, reason, mine
+        return Blocking.QUOTA, reason, situation.largest_of.get(key, ())
     if situation.highest > job.priority:
-        above = tuple(other.id for other in holders if other.priority > job.priority)[:_MOST_NAMED]
+        above = situation.above(job.priority)
         return Blocking.PRIORITY, f"{_list(above)} of a higher priority come first", above
-    names = tuple(other.id for other in holders)[:_MOST_NAMED]
+    names = tuple(other.id for other in holders[:_MOST_NAMED])
     if job.min > 1:
         return Blocking.CAPACITY, f"needs {_slots(job.min, job.device)} at once, and others share them", names
     if job.image is not None and in_containers < up:
@@ -354,7 +383,7 @@ def _obstacle_of_gang(job: Job, situation: Situation, left: FreeSlots, cluster: 
     if job.id in found.allowed:
         said = f"{need}, its user or queue is entitled to {found.allowed[job.id]} more"
         return Blocking.QUOTA, said, ()
-    running = tuple(other.id for other in situation.holders if other.gang)[:_MOST_NAMED]
+    running = tuple(islice((other.id for other in situation.holders if other.gang), _MOST_NAMED))
     room = found.room.get(job.id, 0)
     if found.reserved_for is not None and found.reserved_for != job.id and _fits_but_for(job, situation):
         said = f"{need}, slots are kept for {found.reserved_for}, which waits for longer"

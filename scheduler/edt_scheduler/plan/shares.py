@@ -25,6 +25,8 @@ _IN_TURN = {Sharing.PRIORITY, Sharing.FIFO}
 """Policies of queues whose jobs get all that they can use one after the other. There users do not count."""
 _Key = tuple[str, str]
 """Queue and user."""
+_WAITING_PER_SLOT, _AT_LEAST = 2, 100
+"""So many jobs that wait are looked at for each slot, and so many more, all users together."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Market:
         self._in_containers = sum(node.slots for node in up if node.containers)
         self._per_node = max((node.slots for node in nodes.values()), default=1)
         self._queues = {queue.id: queue for queue in state.queues}
+        self._keys: dict[_Key, _Key] = {}
+        self._policies: dict[str, Sharing] = {}
         self._pools_of: dict[tuple[str, str, bool], tuple[str, ...]] = {}
         self._sized: dict[str, Mapping[int, int]] = {}
         """Job that holds slots on nodes that take no work, to the size that each number of other slots makes."""
@@ -72,7 +76,11 @@ class Market:
 
     def key(self, job: Job) -> _Key:
         """What a job's entitlement goes by: its queue, and its user unless the queue serves its jobs in turn."""
-        return job.queue, "" if self._policy(job.queue) in _IN_TURN else job.user
+        key = self._keys.get((job.queue, job.user))
+        if key is None:
+            key = job.queue, "" if self._policy(job.queue) in _IN_TURN else job.user
+            self._keys[job.queue, job.user] = key
+        return key
 
     def allowance(self, gang: Job, granted: Sequence[Job]) -> tuple[int, int]:
         """The most slots that a waiting gang could have beside the gangs that run, by what its user is entitled to and
@@ -143,7 +151,7 @@ class Market:
         return tuple(sized[size] if sized else size for size, _ in offer.rungs) if offer else ()
 
     def _candidates(self) -> Iterable[Job]:
-        """The elastic jobs that may get slots. Of the jobs that wait, only so many of each user as there are slots."""
+        """The elastic jobs that may get slots. Of thousands that wait, only the first ones of each user."""
         waiting: dict[_Key, list[Job]] = defaultdict(list)
         for job in self._jobs:
             if job.gang:
@@ -152,10 +160,11 @@ class Market:
                 yield job
             elif job.phase is Phase.WAITING and is_due(job, self._state.now):
                 waiting[self.key(job)].append(job)
-        for jobs in waiting.values():
+        most = _evenly({key: len(jobs) for key, jobs in waiting.items()}, _WAITING_PER_SLOT * self._open + _AT_LEAST)
+        for key, jobs in waiting.items():
             few = jobs
-            if len(jobs) > self._open:
-                few = heapq.nsmallest(self._open, jobs, key=lambda job: (-job.priority, job.submit, job.id))
+            if len(jobs) > most[key]:
+                few = heapq.nsmallest(most[key], jobs, key=lambda job: (-job.priority, job.submit, job.id))
             yield from few
 
     def _bidder(self, job: Job) -> Bidder[str]:
@@ -168,7 +177,7 @@ class Market:
         else:
             offer = offer_of(job, self._per_node, self._state.weights)
         floor = self._floor(job) if job.deadline is not None else None
-        held = job.held
+        held = job.held if job.held <= job.max else 0  # its user has lowered its maximum
         if not self._all_up and (own := self._own_use(job))[0]:
             offer, held = self._without_own(job, offer, *own), held - own[0]
         key = job.queue, job.user, job.image is not None
@@ -242,10 +251,10 @@ class Market:
 
     def _policy(self, queue: str) -> Sharing:
         """The policy of a queue: its own, or that of the nearest queue above that is defined."""
-        for path in (*above(queue), ""):
-            if path in self._queues:
-                return self._queues[path].policy
-        return Sharing.EFFICIENT
+        if queue not in self._policies:
+            defined = (self._queues[path].policy for path in (*above(queue), "") if path in self._queues)
+            self._policies[queue] = next(defined, Sharing.EFFICIENT)
+        return self._policies[queue]
 
     def _limited(self, path: str) -> list[Queue]:
         """A queue and those above it that have a limit."""
@@ -255,6 +264,16 @@ class Market:
 def is_due(job: Job, now: float) -> bool:
     """Whether the job's back-off is over, and all jobs that must be over before it are."""
     return (job.not_before is None or job.not_before <= now) and not job.after
+
+
+def _evenly(wanted: Mapping[_Key, int], most: int) -> dict[_Key, int]:
+    """Divide ``most`` evenly, nobody more than wanted: what one does not want is divided among the others."""
+    found, left, open_to = {}, most, len(wanted)
+    for key in sorted(wanted, key=lambda key: (wanted[key], key)):
+        found[key] = min(wanted[key], -(-left // open_to))
+        left -= found[key]
+        open_to -= 1
+    return found
 
 
 def _pool(key: _Key) -> str:

@@ -85,7 +85,7 @@ def speeds_of(job: Job, per_node: int, weights: Weights) -> tuple[Speeds, Work]:
         weights: the parameters.
     """
     allowed = sizes_of(job)
-    held = job.held
+    held = _held(job)
     growth = weights.growth if weights.is_costly(job.pause) else math.inf
     if job.speeds is not None:
         speeds = _given(job.speeds, allowed, held)
@@ -98,6 +98,12 @@ def speeds_of(job: Job, per_node: int, weights: Weights) -> tuple[Speeds, Work]:
     if speeds.alone is None:
         return speeds, Work(weights.new_seconds)
     return speeds, Work(job.steps_left * speeds.alone)
+
+
+def _held(job: Job) -> int:
+    """The slots that a job holds, as a size that it may keep; 0: its maximum was lowered, so it may not."""
+    held = job.held
+    return held if held <= job.max else 0
 
 
 @lru_cache(maxsize=_KEPT)
@@ -130,7 +136,7 @@ def offer_of(job: Job, per_node: int, weights: Weights) -> Offer:
         weights: the parameters.
     """
     speeds, work = speeds_of(job, per_node, weights)
-    held = job.held
+    held = _held(job)
     share = pause_share(speeds.of, held, work, job.pause, weights)
     rungs, corners = _rungs(speeds, held, share, weights)
     return Offer(rungs, corners, weight_of(work, weights))
