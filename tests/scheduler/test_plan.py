@@ -137,6 +137,11 @@ class TestExamples:
         lost = decide([nodes[0], node("n3", 4, 3, Health.LOST), nodes[2]], replace(there, over={"n1": 2}, joined={}))
         assert (lost.alloc["edt-1"], lost.over["edt-1"]) == ({"n4": 4}, {"n1": 2})
 
+    def test_a_job_whose_maximum_was_lowered_gives_back_what_is_too_much(self) -> None:
+        decided = decide([node("n1", 4, 0)], running(1, {"n1": 4}, most=1))
+        (action,) = decided.actions
+        assert (action.after, action.cause, action.reason) == (1, ResizeCause.BOUNDS, "its most are 1 slot now")
+
     def test_a_job_of_one_micro_batch_whose_node_drains_starts_again_elsewhere(self) -> None:
         nodes = [node("n1", 2, 1, Health.DRAINING), node("n3", 4)]
         decided = decide(nodes, running(1, {"n1": 1}, engines=1))

@@ -161,6 +161,7 @@ class ResizeCause(enum.StrEnum):
     ROOM = "room"  # another job gets its share
     RECLAIM = "reclaim"  # another user or queue is entitled to its slots
     PRIORITY = "priority"  # a job of a higher priority gets its slots
+    BOUNDS = "bounds"  # its user has changed its least or most workers
     WORTH = "worth"  # its speed was measured, or that of others, and another size is worth more now
     COMPACT = "compact"  # it moves onto fewer nodes, or makes room for a job that then needs fewer
     STOP = "stop"  # a user asked for it
