@@ -172,6 +172,16 @@ class TestChanges:
         settle(stage, node)
         assert stage.client("ana").get(f"/api/v1/jobs/{job}").json()["slots"] == 4
 
+    def test_a_running_job_gives_back_what_is_more_than_it_may_have(self, stage: ServedApi) -> None:
+        node = Puppet(stage.platform, slots=4, engines=4).join()
+        job = stage.submit("ana", f"{LINE} --numWorker 4").exec_id
+        settle(stage, node)
+        self.patch(stage, job, max_workers=2)
+        settle(stage, node)
+        assert stage.client("ana").get(f"/api/v1/jobs/{job}").json()["slots"] == 2
+        resizes = stage.client("ana").get(f"/api/v1/jobs/{job}/resizes").json()["items"]
+        assert (resizes[-1]["cause"], resizes[-1]["from_slots"], resizes[-1]["to_slots"]) == ("bounds", 4, 2)
+
     @pytest.mark.parametrize(
         ("wanted", "sentence"),
         [
