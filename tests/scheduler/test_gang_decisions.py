@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from edt_contract.gang import GangCommand, Processes, Rendezvous
 from edt_contract.reports import ExitKind
 from edt_scheduler.decide.reconcile import look
+from edt_scheduler.home import fence_files
 from edt_scheduler.model.states import JobState, ResizeCause
-from edt_scheduler.operations import execs, fleet, history
+from edt_scheduler.operations import agents, execs, fleet, history
 from edt_scheduler.plan.state import Blocking
-from edt_scheduler.views import Waiting
+from edt_scheduler.views import SlotUse, Waiting
 from support.databases import sqlite_first
 from support.puppets import Stage
 
@@ -89,6 +94,24 @@ class TestStart:
         larger = gang(stage, 9)
         stage.settle()
         assert why(stage, larger).reason == "needs 9 slots at once, the cluster has 4"
+
+    def test_it_starts_on_all_slots_or_on_none(self, sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A GPU breaks when the gang's slots are chosen and not booked yet."""
+        node = sqlite_stage.node(slots=3)
+        whole = gang(sqlite_stage, 3)
+        raise_to = fence_files.raise_to
+
+        def broken(*args: Any) -> None:
+            agents.record_usage(sqlite_stage.platform, node.name, [SlotUse("1", problem="it is off the bus")])
+            raise_to(*args)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(fence_files, "raise_to", broken)
+            look(sqlite_stage.platform)
+        assert (sqlite_stage.holding(), sqlite_stage.job(whole).fence) == ({}, 0)
+        node.join()
+        sqlite_stage.settle()
+        assert sqlite_stage.holding() == {whole: 3}
 
 
 class TestRunning:

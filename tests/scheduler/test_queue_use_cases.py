@@ -164,6 +164,16 @@ class TestBounds:
             "admin gave it 2 to 3 slots instead of 1 to 4",
         ]
 
+    def test_a_running_job_gives_back_what_is_above_a_smaller_maximum(self, sqlite_stage: Stage) -> None:
+        stage = sqlite_stage
+        stage.node(slots=4, engines=4)
+        job = stage.submit(4)
+        stage.settle()
+        assert stage.holding() == {job: 4}
+        queues.resize(stage.platform, job, viewer=stage.admin, max_slots=2)
+        stage.settle()
+        assert stage.holding() == {job: 2}
+
     def test_a_waiting_job_that_needs_less_than_before_starts(self, sqlite_stage: Stage) -> None:
         stage = sqlite_stage
         stage.node(slots=2)

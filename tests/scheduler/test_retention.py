@@ -41,7 +41,10 @@ from edt_scheduler.store.usage import DAY_SECONDS, by_day
 from edt_scheduler.views import JobView, SlotUse
 from support.puppets import Stage
 
-FAR = ("home", "nodes", "slots", "users", "tokens", "job_transitions", "changes", "idempotency_keys", "user_days")
+FAR = (
+    *("home", "nodes", "slots", "users", "tokens", "job_transitions", "changes", "idempotency_keys", "user_days"),
+    *("queues", "queue_usage", "prior_points", "decisions"),
+)
 """Tables whose rows outlive any job."""
 
 
