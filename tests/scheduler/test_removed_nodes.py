@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import text
 
 from edt_contract.reports import ExitKind
 from edt_scheduler.decide.reconcile import look
@@ -58,8 +59,14 @@ def test_of_the_jobs_that_are_in_the_way_the_first_are_named(sqlite_stage: Stage
     for _ in range(number):
         sqlite_stage.submit(2)
     sqlite_stage.settle()
-    sqlite_stage.node("n2", slots=number)
-    sqlite_stage.settle()
+    second = sqlite_stage.node("n2", slots=1)
+    for slots in range(1, number + 1):
+        second.slots = slots
+        second.join()
+        sqlite_stage.settle()
+        with sqlite_stage.platform.database.transaction() as tx:  # it would cost this job too much to lie on one node
+            tx.execute(text("UPDATE jobs SET pauses = 1, pause_seconds = 1e9 WHERE id = :id"), {"id": slots})
+    assert sqlite_stage.holding() == {f"edt-{job}": 2 for job in range(1, number + 1)}
     look(sqlite_stage.platform, sqlite_stage.silence("n2"))
     with pytest.raises(NodeInUse, match=message):
         fleet.remove_node(sqlite_stage.platform, "n2")
