@@ -84,7 +84,7 @@ def test_whatever_happens_a_reader_that_keeps_rows_knows_what_a_fresh_one_reads(
         ends,
     ]
     jobs += [stage.submit(2), stage.submit(3)]
-    for _ in range(25):
+    for _ in range(12):
         dice.choice(events)()
         agree(stage, reader, known)
         stage.clock.pass_(2)

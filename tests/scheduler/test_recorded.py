@@ -20,7 +20,10 @@ from edt_scheduler.plan.policy import plan
 from edt_scheduler.plan.queues import Queue, Sharing
 from edt_scheduler.plan.state import Freed, Job, Node, Phase, State
 from edt_scheduler.plan.worth import Weights
+from support.databases import sqlite_first
 from support.puppets import Stage
+
+database_url = sqlite_first()
 
 STATE = State(
     now=1000.25,

@@ -21,7 +21,10 @@ from edt_scheduler.model.speeds import (
     prior_key,
     with_report,
 )
+from support.databases import sqlite_first
 from support.puppets import Puppet, Stage
+
+database_url = sqlite_first()
 
 
 def measured(reports: list[tuple[float, dict[str, Any]]], fence: int = 1) -> list[News]:

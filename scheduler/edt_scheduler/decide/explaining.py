@@ -38,9 +38,7 @@ class Reason:
 
     def is_of(self, explained: Explanation) -> bool:
         """Whether an explanation says the same."""
-        return (
-            self.reason == explained.reason and self.blocking == explained.blocking and self.need == explained.need
-        )
+        return self.reason == explained.reason and self.blocking == explained.blocking and self.need == explained.need
 
 
 @lru_cache(maxsize=20_000)

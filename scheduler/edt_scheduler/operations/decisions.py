@@ -13,9 +13,7 @@ from edt_scheduler.platform import Platform
 from edt_scheduler.store import decisions as store
 
 
-def decisions(
-    platform: Platform, *, limit: int, before: int | None = None, job: str | None = None
-) -> DecisionPage:
+def decisions(platform: Platform, *, limit: int, before: int | None = None, job: str | None = None) -> DecisionPage:
     """At most ``limit`` decisions that changed something, newest first, with numbers below ``before``; of ``job`` only
     those that did something to it.
 
