@@ -92,8 +92,9 @@ def part(state: State, kind: Kind, jobs: Sequence[Job]) -> State:
     for job in state.jobs:
         if job.id not in own:
             foreign.update(job.alloc)
+            foreign.update(job.over)
             foreign.update(job.leaving)
-    used = {name for job in jobs for name in (job.head_node, *job.alloc, *job.leaving)}
+    used = {name for job in jobs for name in (job.head_node, *job.alloc, *job.over, *job.leaving)}
     nodes = []
     for node in state.nodes:
         if kind_of(node) == kind:
@@ -164,14 +165,26 @@ def _joined(jobs: Sequence[Job], plans: Sequence[Plan]) -> Plan:
     """
     place = {job.id: (job.submit, job.id) for job in jobs}
     alloc: dict[str, Mapping[str, int]] = {}
+    over: dict[str, Mapping[str, int]] = {}
     head_nodes: dict[str, str] = {}
     explain: dict[str, Explanation] = {}
     for each in plans:
         alloc |= each.alloc
+        over |= each.over
         head_nodes |= each.head_nodes
         explain |= each.explain
     actions = sorted((action for each in plans for action in each.actions), key=lambda action: place[action.job])
-    return Plan(alloc, tuple(actions), head_nodes, explain)
+    return Plan(alloc, tuple(actions), head_nodes, _ranked(jobs, explain), over)
+
+
+def _ranked(jobs: Sequence[Job], explain: Mapping[str, Explanation]) -> dict[str, Explanation]:
+    """The explanations with the ranks among all jobs that wait, whatever kind of slot they wait for."""
+    queue = sorted((job for job in jobs if explain[job.id].rank), key=lambda job: (-job.priority, job.submit))
+    found = dict(explain)
+    for rank, job in enumerate(queue, 1):
+        if found[job.id].rank != rank:
+            found[job.id] = replace(found[job.id], rank=rank)
+    return found
 
 
 def _is_crowded_out(job: Job, explanation: Explanation) -> bool:
