@@ -57,9 +57,7 @@ class _Making:
         nodes_then = tuple(
             replace(node, free=len(self._free[node.id]), free_slots=tuple(self._free[node.id])) for node in there
         )
-        usage = {
-            (job.queue, job.user): chance.choice([0.0, 1e2, 1e4, 1e6]) for job in made if chance.random() < 0.5
-        }
+        usage = {(job.queue, job.user): chance.choice([0.0, 1e2, 1e4, 1e6]) for job in made if chance.random() < 0.5}
         return State(NOW, nodes_then, tuple(made), queues, usage if self._kinds.queues else {})
 
     def _node(self, name: str) -> Node:
@@ -172,11 +170,7 @@ class _Making:
         size = job.max if job.gang else chance.choice(sizes_of(job))
         first = chance.choice(nodes)
         kind = first.device, first.model
-        alike = [
-            node
-            for node in nodes
-            if (node.device, node.model) == kind and (job.image is None or node.containers)
-        ]
+        alike = [node for node in nodes if (node.device, node.model) == kind and (job.image is None or node.containers)]
         if not _may_use(job, *kind) or first not in alike:
             return job
         others = [node for node in alike if node is not first and not node.alone and not first.alone]

@@ -29,6 +29,7 @@ from edt_scheduler.model.states import Health
 from edt_scheduler.plan.free_slots import FreeSlots, Reach
 from edt_scheduler.plan.placement import begin
 from edt_scheduler.plan.shares import is_due
+from edt_scheduler.plan.sizes import least_of
 from edt_scheduler.plan.state import Job, Node, Phase
 
 Slots = Mapping[str, int]
@@ -115,7 +116,7 @@ def make_room(
     """What each job keeps when elastic jobs have left the slots for which gangs wait.
 
     Jobs above their share leave first, the newest of them first. A job within its share may grow again elsewhere. A job
-    keeps one slot on its head node.
+    keeps its least size, on its head node as far as it is there.
 
     Args:
         jobs: all jobs that are not over, in submit order.
@@ -134,8 +135,7 @@ def make_room(
         for within_share in (False, True):
             for job in elastic:
                 mine = left[job.id]
-                spare = mine.get(node, 0) - (1 if node == job.head_node else 0)
-                spare = min(spare, max(0, sum(mine.values()) - job.min)) if job.min > 1 else spare
+                spare = mine.get(node, 0) - _last(job, kept[job.id]).get(node, 0)
                 above = spare if within_share else sum(mine.values()) - targets[job.id]
                 gone = max(0, min(spare, above, lacking))
                 if gone:
@@ -182,7 +182,7 @@ class _Search:
         self._without_elastic = dict(self._room)
         """The same, were there no elastic jobs."""
         for job in jobs:
-            fixed = kept[job.id] if job.gang else {job.head_node: 1} if kept[job.id] else {}
+            fixed = kept[job.id] if job.gang else _last(job, kept[job.id])
             for name, number in fixed.items():
                 if name in self._room:
                     self._room[name] = max(0, self._room[name] - number)
@@ -241,7 +241,7 @@ class _Search:
 
     def _first_of(self, job: Job) -> Slots:
         """The slots on which an elastic job starts now, its least number of them; empty: it gets none now."""
-        least = min(job.min, job.max)
+        least = least_of(job)
         spare = sum(self._room.values()) - self._owed
         spare_in_containers = self._in_containers(self._room) - self._owed_in_containers
         if spare < least or (job.image is not None and spare_in_containers < least):
@@ -371,6 +371,20 @@ class _Search:
         gone = min(number, self._free[node])
         self._free.add(node, -gone)
         self._room[node] -= number
+
+
+def _last(job: Job, kept: Slots) -> Slots:
+    """The slots that an elastic job gives up last: its least size, on its head node and then where it has most."""
+    if not kept:
+        return {}
+    left = least_of(job)
+    if left <= kept.get(job.head_node or "", 0):
+        return {job.head_node or "": left}
+    found: dict[str, int] = {}
+    for name in sorted(kept, key=lambda name: (name == job.head_node, kept[name], name), reverse=True):
+        found[name] = min(left, kept[name])
+        left -= found[name]
+    return found
 
 
 def _end_of(gang: Job, now: float) -> float:

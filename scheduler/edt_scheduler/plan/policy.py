@@ -31,7 +31,7 @@ from edt_scheduler.plan.gangs import Places, make_room, places
 from edt_scheduler.plan.placement import begin, give_back, head_node_of, on_fewer, reach_of, take
 from edt_scheduler.plan.reasons import Situation, change, explain, leaves
 from edt_scheduler.plan.shares import Market, is_due
-from edt_scheduler.plan.sizes import sizes_of
+from edt_scheduler.plan.sizes import least_of, sizes_of
 from edt_scheduler.plan.state import Job, Node, Phase, Plan, State
 
 Slots = Mapping[str, int]
@@ -228,13 +228,13 @@ class _Planning:
 
     def _begun(self, job: Job, target: int, free: FreeSlots, reach: Reach) -> Slots:
         """Where an elastic job starts: on no slot that is reserved, since it would keep it."""
-        closed = {name for name, number in self._beside.items() if number < job.min}
+        closed = {name for name, number in self._beside.items() if number < least_of(job)}
         if closed:
             reach = replace(reach, avoid=reach.avoid | closed)
         begun = begin(job, target, sizes_of(job), free, reach)
         for name, number in begun.items():
             if name in self._beside:
-                self._beside[name] -= min(number, job.min)
+                self._beside[name] -= min(number, least_of(job))
         return begun
 
     def _reach(self, job: Job) -> Reach:
@@ -358,7 +358,7 @@ def _sized(job: Job, alloc: Slots, nodes: Mapping[str, Node]) -> Slots:
 def _lacking(job: Job, target: int, now: float) -> int:
     """On how many slots an elastic job could start now, if nodes that start containers had them free."""
     could = job.image is not None and not job.gang and job.phase is Phase.WAITING and target > 0 and is_due(job, now)
-    return job.min if could else 0
+    return least_of(job) if could else 0
 
 
 def _next(job: Job, alloc: Slots) -> Job:

@@ -12,6 +12,7 @@ from edt_scheduler.model.states import Health, ResizeCause
 from edt_scheduler.plan.free_slots import FreeSlots, Reach
 from edt_scheduler.plan.gangs import Places, whole_cluster
 from edt_scheduler.plan.shares import Market, Shares, is_due
+from edt_scheduler.plan.sizes import least_of
 from edt_scheduler.plan.state import Action, Blocking, Explanation, Job, Node, Phase, State, Verb
 
 _WITH = {None: "", Device.GPU: "with a GPU ", Device.CPU: "with CPU slots "}
@@ -222,7 +223,7 @@ def explain(
             gain = situation.gain(job)
             explained[job.id] = Explanation(target, 0, 0, free, None, reason, entitled, gain, price)
             continue
-        need = job.max if job.gang else job.min
+        need = job.max if job.gang else least_of(job)
         if job.paused is not None:
             reason = f"{job.paused}; `edt resume` lets it go on"
             explained[job.id] = Explanation(target, 0, need, free, Blocking.PAUSED, reason, entitled)
@@ -243,7 +244,7 @@ def _alike(job: Job, target: int) -> tuple[object, ...] | None:
     """
     if job.gang or job.locked is not None or job.after or job.not_before is not None:
         return None
-    return job.queue, job.user, job.priority, job.min, job.image, job.device, job.models, bool(target)
+    return job.queue, job.user, job.priority, least_of(job), job.image, job.device, job.models, bool(target)
 
 
 def _holds(job: Job, held: int, target: int) -> str:
@@ -300,8 +301,8 @@ def _obstacle(job: Job, target: int, situation: Situation, left: FreeSlots, clus
     kept_for = situation.found.reserved_for
     if kept_for is not None and (target or not any(_beside(node, situation) for node in situation.nodes.values())):
         return Blocking.RESERVED, f"the slots that it could begin on are kept for {kept_for}", (kept_for,)
-    if target and job.min > 1:
-        return Blocking.VACATING, f"needs {_slots(job.min)} at once, and they are still being vacated", ()
+    if target and least_of(job) > 1:
+        return Blocking.VACATING, f"needs {_slots(least_of(job))} at once, and they are still being vacated", ()
     if target:
         return Blocking.VACATING, "its slot is still being vacated", ()
     return _no_share(job, situation, cluster)
@@ -322,14 +323,15 @@ def _no_share(job: Job, situation: Situation, cluster: _Up) -> _Obstacle:
     """Why an elastic job has no share."""
     up, in_containers = cluster.slots, cluster.in_containers
     slots = in_containers if job.image is not None else up
-    if job.min > slots:
-        return Blocking.CAPACITY, f"needs {_slots(job.min, job.device)} at once, the cluster has {slots}", ()
+    least = least_of(job)
+    if least > slots:
+        return Blocking.CAPACITY, f"needs {_slots(least, job.device)} at once, the cluster has {slots}", ()
     limited = situation.market.limited(job)
-    if limited is not None and _used_in(limited[0], situation) + job.min > limited[1]:
+    if limited is not None and _used_in(limited[0], situation) + least > limited[1]:
         return Blocking.QUOTA, f"queue {limited[0]} has its limit of {_slots(limited[1])}", ()
     key, holders = situation.market.key(job), situation.holders
     used, entitled = situation.used.get(key, 0), situation.entitled(job)
-    if situation.claimants > 1 and used + job.min > entitled:
+    if situation.claimants > 1 and used + least > entitled:
         where = f" in {job.queue}" if job.queue else ""
         reason = f"its user has {used} of the {_slots(entitled)} that it is entitled to{where}, and no others are free"
         return Blocking.QUOTA, reason, situation.largest_of.get(key, ())
@@ -337,8 +339,8 @@ def _no_share(job: Job, situation: Situation, cluster: _Up) -> _Obstacle:
         above = situation.above(job.priority)
         return Blocking.PRIORITY, f"{_list(above)} of a higher priority come first", above
     names = tuple(other.id for other in holders[:_MOST_NAMED])
-    if job.min > 1:
-        return Blocking.CAPACITY, f"needs {_slots(job.min, job.device)} at once, and others share them", names
+    if least > 1:
+        return Blocking.CAPACITY, f"needs {_slots(least, job.device)} at once, and others share them", names
     if job.image is not None and in_containers < up:
         return Blocking.CAPACITY, all_shared(in_containers, job.device, " that start containers"), names
     return Blocking.CAPACITY, all_shared(up, job.device), names

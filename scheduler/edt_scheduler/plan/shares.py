@@ -65,7 +65,7 @@ class Market:
         self._keys: dict[_Key, _Key] = {}
         self._policies: dict[str, Sharing] = {}
         self._pools_of: dict[tuple[str, str, bool], tuple[str, ...]] = {}
-        self._sized: dict[str, Mapping[int, int]] = {}
+        self._sized: dict[str, dict[int, int]] = {}
         """Job that holds slots on nodes that take no work, to the size that each number of other slots makes."""
         self._gangs = [job for job in jobs if job.gang]
         self._run = {job.id for job in jobs if job.phase is Phase.RUNNING}
@@ -179,7 +179,9 @@ class Market:
         floor = self._floor(job) if job.deadline is not None else None
         held = job.held if job.held <= job.max else 0  # its user has lowered its maximum
         if not self._all_up and (own := self._own_use(job))[0]:
-            offer, held = self._without_own(job, offer, *own), held - own[0]
+            offer = self._without_own(job, offer, *own)
+            held = self._on_others(job, held, own) if held > own[0] else 0
+            floor = floor and (floor[0], self._on_others(job, floor[1], own))
         key = job.queue, job.user, job.image is not None
         if key not in self._pools_of:
             limits = [queue.id for queue in self._limited(job.queue)]
@@ -207,6 +209,12 @@ class Market:
         """
         own = sum(number for node, number in job.alloc.items() if self._nodes[node].health is not Health.UP)
         return own, int(job.head_node is not None and self._nodes[job.head_node].health is Health.UP)
+
+    def _on_others(self, job: Job, size: int, own: tuple[int, int]) -> int:
+        """How many slots a size takes of nodes that are up. It may be one that is worth no more than a smaller one."""
+        slots = max(size - own[0], own[1])
+        self._sized[job.id].setdefault(slots, size)
+        return slots
 
     def _without_own(self, job: Job, offer: Offer, own: int, least: int) -> Offer:
         """What numbers of slots on nodes that are up are worth to a job that keeps ``own`` others."""

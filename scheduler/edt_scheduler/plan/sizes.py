@@ -64,6 +64,11 @@ def _sizes_of(allowed: tuple[int, ...], most: int, engines: int | None, cap: int
     return tuple(size for size in found if size >= least) or found[-1:]
 
 
+def least_of(job: Job) -> int:
+    """The fewest slots with which an elastic job trains: fewer than its user has asked for if it can use no more."""
+    return sizes_of(job)[0]
+
+
 @dataclass(frozen=True, eq=False)
 class Speeds:
     """How fast a job trains at each of its sizes."""
