@@ -28,6 +28,7 @@ def upgrade() -> None:
     _speeds()
     _queues()
     _decisions()
+    op.add_column("allocations", sa.Column("until_joined", sa.Boolean(), server_default=sa.false(), nullable=False))
     for name, table, where in (
         ("ix_jobs_fence_due", "jobs", "fence_due IS NOT NULL"),
         ("ix_jobs_pending_timeout", "jobs", "pending_timeout IS NOT NULL AND finished_at IS NULL"),

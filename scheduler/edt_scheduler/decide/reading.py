@@ -63,12 +63,9 @@ class Rows:
             and self.queues == other.queues
             and self.others == other.others
             and self.slots == other.slots
-            and _alike(self.allocations, other.allocations, _HARD_OF_ALLOCATION)
+            and _alike(self.allocations, other.allocations, allocations.HARD)
             and _alike(self.jobs, other.jobs, jobs.HARD)
         )
-
-
-_HARD_OF_ALLOCATION = 7
 
 
 def _alike(some: Mapping[int, Row[Any]], others: Mapping[int, Row[Any]], columns: int) -> bool:

@@ -236,12 +236,21 @@ def _apply(tx: Connection, keys: Keys, snapshot: Snapshot, action: Action, decid
         (snapshot.nodes[node].id, slot) for node, slots in decided.takes.get(action.job, {}).items() for slot in slots
     }
     asked = [row for row in held if (row.node_id, row.slot) in taken]
+    _note_over(tx, snapshot, [row for row in held if row not in asked], decided.over.get(action.job, {}))
     if asked:
         lifecycle.take_back(tx, job.id, job.fence, asked, action.cause, action.reason, now, action.numbers)
         lifecycle.settle(tx, job.id, now)
     given = {snapshot.nodes[node].id: slots for node, slots in decided.gives.get(action.job, {}).items() if slots}
     if given:
         _give(tx, snapshot, action, decided, given, len(held) - len(asked), now)
+
+
+def _note_over(tx: Connection, snapshot: Snapshot, kept: Sequence[Row[Any]], over: Mapping[str, int]) -> None:
+    """Note which of its slots a job keeps only until an engine elsewhere has joined."""
+    nodes = {snapshot.nodes[name].id for name in over}
+    for until_joined in (False, True):
+        changed = [r.id for r in kept if (r.node_id in nodes) is until_joined and r.until_joined is not until_joined]
+        allocations.keep_until_joined(tx, changed, until_joined=until_joined)
 
 
 def _is_readable(tx: Connection, keys: Keys, job: Row[Any], now: float) -> bool:

@@ -37,6 +37,8 @@ def engine_joined(context: Context) -> None:
             losses.weights_came(context.tx, context.job)
         if context.current and allocation.joined_at is None:
             _joined(context, allocation.id, values["step"])
+        if allocations.any_until_joined(context.tx, context.job.id, context.report.fence):
+            outbox.put_scheduler(context.tx, context.now)
 
 
 def _joined(context: Context, allocation: int, step: int | None) -> None:

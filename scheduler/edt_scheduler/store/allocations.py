@@ -50,6 +50,17 @@ def places(tx: Connection, job_id: int, fence: int) -> list[tuple[int, str | Non
     return [(row.node_id, row.model) for row in tx.execute(query)]
 
 
+def keep_until_joined(tx: Connection, numbers: Collection[int], *, until_joined: bool) -> None:
+    """Note of these allocations whether they are kept only until an engine of their job elsewhere has joined."""
+    write_to(tx, update(allocations).values(until_joined=until_joined), allocations.c.id, numbers)
+
+
+def any_until_joined(tx: Connection, job_id: int, fence: int) -> bool:
+    """Whether the attempt leaves slots as soon as an engine elsewhere has joined."""
+    is_open = allocations.c.released_at.is_(None), allocations.c.release_asked_at.is_(None)
+    return any_row(tx, of_attempt(allocations, job_id, fence), *is_open, allocations.c.until_joined)
+
+
 def any_asked_back(tx: Connection, job_id: int, fence: int) -> bool:
     """Whether an allocation of the attempt was ever asked back."""
     return any_row(tx, of_attempt(allocations, job_id, fence), allocations.c.release_asked_at.is_not(None))
@@ -77,8 +88,11 @@ def open_among(tx: Connection, numbers: Iterable[int]) -> list[Row[Any]]:
     return rows_of(tx, _FOR_THE_PLAN.where(allocations.c.released_at.is_(None)), allocations.c.id, numbers)
 
 
-_COLUMNS = ("id", "job_id", "fence", "node_id", "slot", "handed_at", "release_asked_at", "decided_at", "joined_at")
-_FOR_THE_PLAN = select(*allocations.c[*_COLUMNS])
+_COLUMNS = ("id", "job_id", "fence", "node_id", "slot", "handed_at", "release_asked_at", "until_joined")
+_SOFT_COLUMNS = ("decided_at", "joined_at")
+_FOR_THE_PLAN = select(*allocations.c[*_COLUMNS, *_SOFT_COLUMNS])
+HARD = len(_COLUMNS)
+"""Of the columns that a decision needs, so many come first that a plan must have been made of to be applied."""
 
 
 def freed_since(tx: Connection, since: float) -> list[Row[Any]]:

@@ -562,6 +562,7 @@ allocations = Table(
     Column("joined_at", Double),
     Column("counted_at", Double),
     Column("release_asked_at", Double),
+    Column("until_joined", Boolean, nullable=False, server_default=false()),  # kept until an engine elsewhere joined
     Column("released_at", Double, index=True),
     Column("kind", Text),
     ForeignKeyConstraint(["node_id", "slot"], ["slots.node_id", "slots.slot"]),
