@@ -9,10 +9,11 @@ from tests.scheduler.test_plan import decide, node, running, waiting
 from tests.support.plan_states import at_rest
 
 from edt_scheduler.model.nodes import Device
-from edt_scheduler.model.states import Health
+from edt_scheduler.model.states import Health, ResizeCause
 from edt_scheduler.plan.curves import Point
 from edt_scheduler.plan.policy import plan
-from edt_scheduler.plan.state import Job, Node, State, Verb
+from edt_scheduler.plan.queues import Queue
+from edt_scheduler.plan.state import Job, Node, Plan, State, Verb
 
 
 def gpus(there: Node, model: str = "") -> Node:
@@ -54,12 +55,61 @@ class TestLeastSizes:
         assert decided.alloc["edt-1"] == {"n1": 2, "n2": 1}
 
 
+class TestLimits:
+    def test_slots_that_nobody_else_can_use_do_not_lift_a_queue_above_its_limit(self) -> None:
+        job = in_queue("/b", waiting(1, most=6, engines=6))
+        decided = decided_in([Queue("/b", limit=4)], [node("n1", 6)], job)
+        assert decided.alloc == {"edt-1": {"n1": 3}}, "4 are no size of it"
+
+    def test_a_limit_counts_what_is_below_at_any_depth(self) -> None:
+        jobs = in_queue("/a/x", waiting(1, engines=4)), in_queue("/a/x/1", waiting(2, engines=4))
+        decided = decided_in([Queue("/a", limit=5), Queue("/a/x", limit=3)], [node("n1", 8)], *jobs)
+        assert decided.alloc == {"edt-1": {"n1": 2}, "edt-2": {"n1": 1}}
+
+    def test_who_has_more_than_its_share_gives_back_before_others_lift_the_queue_above_its_limit(self) -> None:
+        jobs = in_queue("/a", running(1, {"n1": 3}, most=3)), in_queue("/a", waiting(2, engines=4))
+        decided = decided_in([Queue("/a", limit=4)], [node("n1", 8, 5)], *jobs)
+        assert decided.alloc == {"edt-1": {"n1": 2}, "edt-2": {"n1": 2}}
+
+    def test_slots_on_a_cordoned_node_count_too(self) -> None:
+        nodes = [node("n1", 2, 0, Health.CORDONED), node("n2", 4)]
+        jobs = in_queue("/a", running(1, {"n1": 2}, most=2)), in_queue("/a", waiting(2, engines=4))
+        assert decided_in([Queue("/a", limit=3)], nodes, *jobs).alloc["edt-2"] == {"n2": 1}
+
+
+class TestLostWhileMoving:
+    def test_a_job_whose_new_engines_are_lost_stays_where_it_was(self) -> None:
+        nodes = [node("n1", 2, 0), node("n2", 2, 1, Health.LOST)]
+        moving = replace(running(1, {"n2": 1}, most=2), over={"n1": 2}, joined={"n1": 2})
+        decided = decide(nodes, moving)
+        assert (decided.alloc, decided.over, decided.head_nodes) == ({"edt-1": {"n1": 2}}, {}, {"edt-1": "n1"})
+
+    def test_a_job_gives_up_no_engine_while_there_is_no_place_to_go(self) -> None:
+        nodes = [node("n1", 2, 0, Health.DRAINING), node("n2", 4, 0)]
+        first, second = running(1, {"n2": 4}, head_node="n2"), running(2, {"n1": 2}, most=2, engines=2)
+        assert decide(nodes, first, second).alloc == {"edt-1": {"n2": 2}, "edt-2": {"n1": 2}}
+
+    def test_a_job_that_loses_a_node_and_its_share_is_preempted_and_told_for_whom(self) -> None:
+        nodes = [node("n1", 2, 1), node("n2", 1, 0, Health.LOST)]
+        jobs = in_queue("/b", running(1, {"n1": 1, "n2": 1})), in_queue("/a", replace(waiting(2, most=2), min=2))
+        (action,) = decided_in([Queue("/a", quota=2)], nodes, *jobs).actions
+        assert (action.verb, action.cause) == (Verb.PREEMPT, ResizeCause.RECLAIM)
+
+
 class TestDeadlines:
     def test_a_job_with_a_deadline_on_a_cordoned_node_keeps_what_it_has(self) -> None:
         nodes = [node("n1", 3, 0, Health.CORDONED), node("n2", 1)]
         points = (Point(2, 1, 0.8), Point(8, 1, 0.6))
         job = replace(running(1, {"n1": 3}, most=3, engines=None), points=points, steps_left=1e3, deadline=11e3)
         assert decide(nodes, job).alloc == {"edt-1": {"n1": 3}}
+
+
+def in_queue(path: str, job: Job) -> Job:
+    return replace(job, queue=path)
+
+
+def decided_in(queues: list[Queue], nodes: list[Node], *jobs: Job) -> Plan:
+    return plan(State(0.0, tuple(nodes), jobs, tuple(queues)))
 
 
 def on(device: Device, number: int) -> Job:

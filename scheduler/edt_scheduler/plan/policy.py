@@ -95,14 +95,14 @@ class _Planning:
         closed = bool(self._up) and all(self._beside.get(node.id) == 0 for node in self._up)
         shared = market.shares(gangs, found.first if closed else None)
         targets = shared.of
-        self._take_back(jobs, targets, found)
+        self._take_back(jobs, targets, market, found)
         free = FreeSlots(self._up, found.free)
         self._give(jobs, targets, found, free)
         self._give_rest(jobs, targets, market, free)
         for job in jobs:  # until somebody has left slots for it, it stays
             if job.id in self._over and not self._alloc[job.id]:
-                over = self._over.pop(job.id)
-                self._alloc[job.id] = over if targets[job.id] else {}
+                self._over.pop(job.id)
+                self._alloc[job.id] = _emptied(job, nodes) if targets[job.id] else {}
         head_nodes = {job.id: self._head_node(job, found) for job in jobs if self._alloc[job.id]}
         short = tuple(job for job in jobs if targets[job.id] > job.held)
         situation = Situation(self._state, nodes, targets, self._alloc, self._over, found, shared, market, short)
@@ -114,7 +114,7 @@ class _Planning:
         explained = explain(then, situation, left, self._reach_then)
         return Plan(self._alloc, actions, head_nodes, explained, self._over)
 
-    def _take_back(self, jobs: Sequence[Job], targets: Mapping[str, int], found: Places) -> None:
+    def _take_back(self, jobs: Sequence[Job], targets: Mapping[str, int], market: Market, found: Places) -> None:
         """Take back what jobs hold above their shares, or where gangs and jobs with an image need it."""
         nodes, kept = self._nodes, self._kept
         for job in jobs:
@@ -129,13 +129,15 @@ class _Planning:
             cleared = {name for name, slots in kept.items() if sum(slots.values()) < before[name]}
         self._cleared = cleared
         wanted: Callable[[Node], bool] | None = None
+        in_queues = self._room_in_queues(jobs, targets, market)
         for job in jobs:
             stays = kept[job.id]
             above = sum(stays.values()) - targets[job.id] if stays and job.phase is Phase.RUNNING else 0
             if above > 0:
                 if wanted is None:
                     wanted = self._wanted(jobs, {**kept, **found.first}, targets)
-                stays = _shrunk(job, stays, above, wanted, nodes)
+                is_full = any(in_queues[queue] < 0 for queue in market.limits(job))
+                stays = _shrunk(job, stays, above, _anywhere if is_full else wanted, nodes)
             self._alloc[job.id] = stays
 
     def _give(self, jobs: Sequence[Job], targets: Mapping[str, int], found: Places, free: FreeSlots) -> None:
@@ -156,6 +158,8 @@ class _Planning:
                 continue
             before = found.first.get(job.id) or alloc[job.id]
             grown = self._grown(job, before, targets[job.id], free)
+            if job.id in found.first and len(grown) > 1 and not self._beside:
+                grown = self._begun_anew(job, grown, free)
             if job.id in self._cleared:
                 fitting = _sized(job, grown, nodes)
                 for node, number in grown.items():  # what it does not take after all
@@ -172,6 +176,7 @@ class _Planning:
         rest = FreeSlots((node for node in self._up if not wanted(node)), dict(free.items()))
         if not rest.total:
             return
+        room = self._room_in_queues(jobs, targets, market)
         growing = [
             (sum(alloc[job.id].values()), job.submit, job.id, _next(job, alloc[job.id]))
             for job in jobs
@@ -181,10 +186,23 @@ class _Planning:
         while growing and rest.total:
             held, submit, name, job = heapq.heappop(growing)
             larger = min((size for size in market.useful(name) if size > held), default=0)
+            limits = market.limits(job)
+            if limits and larger - held > min(room[queue] for queue in limits):
+                continue
             grown = self._grown(job, alloc[name], larger, rest, self._reach_then(job))
             if grown != alloc[name]:
                 alloc[name] = grown
+                for queue in limits:
+                    room[queue] -= sum(grown.values()) - held
                 heapq.heappush(growing, (sum(grown.values()), submit, name, job))
+
+    def _room_in_queues(self, jobs: Sequence[Job], targets: Mapping[str, int], market: Market) -> dict[str, int]:
+        """Queue with a limit to the slots that its jobs may have beyond their shares."""
+        room = dict(market.most)
+        for job in jobs:
+            for queue in market.limits(job):
+                room[queue] -= max(targets[job.id], sum(self._alloc.get(job.id, self._kept[job.id]).values()))
+        return room
 
     def _grown(self, job: Job, kept: Slots, target: int, free: FreeSlots, reach: Reach | None = None) -> Slots:
         """``kept`` grown towards ``target``, to the largest of the job's sizes that the free slots allow.
@@ -237,6 +255,17 @@ class _Planning:
                 self._beside[name] -= min(number, least_of(job))
         return begun
 
+    def _begun_anew(self, job: Job, grown: Slots, free: FreeSlots) -> Slots:
+        """``grown``, where a job would start, or as many slots on fewer nodes."""
+        for name, number in grown.items():
+            free.add(name, number)
+        anew: Slots = begin(job, sum(grown.values()), (sum(grown.values()),), free, self._reach(job))
+        if len(anew) < len(grown):
+            return anew
+        for name in {*anew, *grown}:
+            free.add(name, anew.get(name, 0) - grown.get(name, 0))
+        return grown
+
     def _reach(self, job: Job) -> Reach:
         if job.id not in self._reaches:
             self._reaches[job.id] = self._reach_then(job)
@@ -257,7 +286,8 @@ class _Planning:
         stays = job.gang or job.head_node in alloc or job.head_node in self._over.get(job.id, {})
         if job.phase is Phase.RUNNING and job.head_node is not None and stays:
             return job.head_node
-        return head_node_of(found.first.get(job.id) or alloc)
+        first = found.first.get(job.id, {})
+        return head_node_of(first if first.keys() <= alloc.keys() and first else alloc)
 
     def _left(self) -> dict[str, int]:
         """The slots of nodes that are up which are free after the plan."""
@@ -291,12 +321,24 @@ def _stay(job: Job, nodes: Mapping[str, Node]) -> tuple[Slots, Slots]:
         has_joined = job.joined is None or any(job.joined.get(node) for node in stays)
         over = {} if has_joined else {node: n for node, n in job.over.items() if nodes[node].health is not Health.LOST}
         return stays, over
-    over = {node: n for node, n in job.alloc.items() if n and nodes[node].health is Health.DRAINING} or job.over
+    healthy = {node: n for node, n in job.over.items() if n and not leaves(nodes[node])}
+    if healthy:  # its new engines were lost: it goes on where it was
+        return healthy, {}
+    over = _emptied(job, nodes)
     if not over or job.engines is None or job.engines < 2 or any(nodes[name].alone for name in over):
         return {}, {}
     if sum(over.values()) >= job.engines:  # one engine less makes room for one elsewhere
         over = give_back(job, over, sum(over.values()) - job.engines + 1, nodes)
     return {}, over
+
+
+def _emptied(job: Job, nodes: Mapping[str, Node]) -> Slots:
+    """What a job holds on nodes that are being drained, none of which it can keep for long."""
+    return {node: n for held in (job.over, job.alloc) for node, n in held.items() if n and _drains(nodes[node])}
+
+
+def _drains(node: Node) -> bool:
+    return node.health is Health.DRAINING
 
 
 def _rehomed(job: Job, kept: Slots, over: Slots | None) -> Job:
@@ -377,6 +419,10 @@ def _shrunk(job: Job, kept: Slots, above: int, wanted: Callable[[Node], bool], n
     there = {node: slots for node, slots in kept.items() if wanted(nodes[node])}
     left = {**kept, **dict.fromkeys(there, 0), **give_back(job, there, above, nodes)}
     return _sized(job, {node: slots for node, slots in left.items() if slots}, nodes)
+
+
+def _anywhere(_: Node) -> bool:
+    return True
 
 
 def _settled(job: Job, kept: Slots, moving: bool) -> Job:

@@ -125,7 +125,7 @@ def _what(
         return Verb.PAUSE, ResizeCause.PAUSE, job.paused
     nodes, held = situation.nodes, _held(job)
     emptied = sorted(node for node in held if leaves(nodes[node]))
-    if not alloc and not emptied:
+    if not alloc and (not emptied or (len(emptied) < len(held) and not job.gang)):
         return Verb.PREEMPT, *_takers(job, situation)
     if not alloc:
         return Verb.MOVE, ResizeCause.DRAIN, _emptied(emptied, nodes)

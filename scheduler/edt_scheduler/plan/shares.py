@@ -9,7 +9,7 @@ breaks ties. A gang has one size, and gangs that run or have a place (gangs.py) 
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -62,12 +62,21 @@ class Market:
         self._in_containers = sum(node.slots for node in up if node.containers)
         self._per_node = max((node.slots for node in nodes.values()), default=1)
         self._queues = {queue.id: queue for queue in state.queues}
+        self._limits: dict[str, tuple[str, ...]] = {}
+        self.most = {queue.id: queue.limit for queue in state.queues if queue.limit is not None}
+        """Queue with a limit to the most slots that its jobs may have."""
         self._keys: dict[_Key, _Key] = {}
         self._policies: dict[str, Sharing] = {}
         self._pools_of: dict[tuple[str, str, bool], tuple[str, ...]] = {}
         self._sized: dict[str, dict[int, int]] = {}
         """Job that holds slots on nodes that take no work, to the size that each number of other slots makes."""
         self._gangs = [job for job in jobs if job.gang]
+        self._elsewhere = Counter[str]()
+        """Queue with a limit to the slots that its elastic jobs hold on nodes that take no work."""
+        if self.most and not self._all_up:
+            for job in jobs:
+                own = sum(number for name, number in job.alloc.items() if nodes[name].health is not Health.UP)
+                self._elsewhere.update(dict.fromkeys(() if job.gang else self.limits(job), own))
         self._run = {job.id for job in jobs if job.phase is Phase.RUNNING}
         self._elastic = [self._bidder(job) for job in self._candidates()]
         self._offers = {each.id: each.offer for each in self._elastic}
@@ -119,7 +128,7 @@ class Market:
                 if self._nodes[name].health is Health.UP:
                     pools[_ALL] -= number
                     pools[_CONTAINERS] -= number if self._nodes[name].containers else 0
-        pools |= {queue.id: queue.limit for queue in self._queues.values() if queue.limit is not None}
+        pools |= {queue: max(0, most - self._elsewhere[queue]) for queue, most in self.most.items()}
         owed = {_pool(key): number for key, number in self.entitled.items()}
         for job in self._gangs:
             for pool in (_pool(self.key(job)), *above(job.queue)):
@@ -136,6 +145,14 @@ class Market:
             sized = self._sized.get(name)
             found[name] = sized[slots_up] if sized else slots_up
         return Shares(found, filled.price, filled.wanted)
+
+    def limits(self, job: Job) -> tuple[str, ...]:
+        """The queue of a job and those above it, as far as they have a limit."""
+        if not self.most:
+            return ()
+        if job.queue not in self._limits:
+            self._limits[job.queue] = tuple(queue.id for queue in self._limited(job.queue))
+        return self._limits[job.queue]
 
     def limited(self, job: Job) -> tuple[str, int] | None:
         """The queue above a job with the lowest limit, and that limit; None: there is none."""
