@@ -5,7 +5,7 @@ import { infiniteQueryOptions, queryOptions, useMutation, useQueryClient } from 
 import { answer, client } from "./client";
 import { type JobFilter, keys } from "./keys";
 import { at, everyPage } from "./pages";
-import type { Job, JobPage, LogFile } from "./types";
+import type { Job, JobChange, JobPage, LogFile } from "./types";
 
 const PAGE = 100;
 /** So many pages of a job's history are shown; a list says where it was cut. */
@@ -141,6 +141,16 @@ export function usePauseJob() {
   return useMutation({
     mutationFn: ({ id, verb }: { readonly id: string; readonly verb: "pause" | "resume" }) =>
       answer(client.POST(`/api/v1/jobs/{exec_id}/${verb}`, { params: { path: { exec_id: id } } })),
+    onSettled: () => queries.invalidateQueries({ queryKey: keys.live }),
+  });
+}
+
+/** Give a job other least or most workers, or another priority. What is left out stays. The answer says what holds now. */
+export function useChangeJob() {
+  const queries = useQueryClient();
+  return useMutation({
+    mutationFn: ({ id, change }: { readonly id: string; readonly change: JobChange }) =>
+      answer(client.PATCH("/api/v1/jobs/{exec_id}", { params: { path: { exec_id: id } }, body: change })),
     onSettled: () => queries.invalidateQueries({ queryKey: keys.live }),
   });
 }

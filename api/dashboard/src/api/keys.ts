@@ -21,7 +21,10 @@ export const keys = {
   jobRelated: (id: string) => ["live", "job-lists", id] as const,
   jobList: (id: string, part: "events" | "resizes" | "allocations" | "ranks" | "metrics" | "step-times" | "logs") =>
     ["live", "job-lists", id, part] as const,
+  /** Why a job waits, or has so many slots; `of` is what it was asked about, so that it is asked anew when that changes. */
+  explanation: (id: string, of: string) => ["live", "explanation", id, of] as const,
   nodes: ["live", "nodes"] as const,
+  queues: ["live", "queues"] as const,
   nodeUsage: (name: string, seconds: number) => ["live", "node-usage", name, seconds] as const,
   timeline: (range: string) => ["live", "timeline", range] as const,
 };

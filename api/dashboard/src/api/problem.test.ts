@@ -2,7 +2,7 @@
 
 import { expect, it } from "vitest";
 
-import { asProblem, problemOf } from "./problem";
+import { asProblem, byField, problemOf } from "./problem";
 
 it("is read from RFC 9457", () => {
   const body = { type: "about:blank", title: "Not Found", status: 404, detail: "no job edt-9", code: "no-such-job" };
@@ -24,4 +24,13 @@ it("passes by itself where no answer came or the server broke, and not where the
 
 it("of the page itself is not taken for one of the API", () => {
   expect(asProblem(new RangeError("bad"))).toMatchObject({ status: -1, detail: "bad", passing: false });
+});
+
+it("tells what is wrong with each field of a form, and nothing where it is not about one", () => {
+  const detail = "quota: Input should be greater than or equal to 0; weight: got 0, takes: a number; above 0";
+  expect(byField(problemOf(400, { detail }), ["quota", "weight"])).toEqual({
+    quota: "Input should be greater than or equal to 0",
+    weight: "got 0, takes: a number; above 0",
+  });
+  expect(byField(problemOf(409, { detail: "queue /a has queues below it: remove /a/b first" }), ["path"])).toEqual({});
 });

@@ -21,6 +21,20 @@ export class Problem extends Error {
   }
 }
 
+/**
+ * What is wrong with each field of a form. The API names fields as "quota: …; weight: …"; `names` are those of the form.
+ * Empty: the problem is not about a field.
+ */
+export function byField<Name extends string>(problem: Problem, names: readonly Name[]): Partial<Record<Name, string>> {
+  const found: Partial<Record<Name, string>> = {};
+  const begins = new RegExp(`(?:^|; )(?=(?:${names.join("|")}): )`);
+  for (const part of problem.detail.split(begins)) {
+    const name = names.find((each) => part.startsWith(`${each}: `));
+    if (name !== undefined) found[name] = part.slice(name.length + 2);
+  }
+  return found;
+}
+
 /** The problem that an answer tells; `body` is its JSON, or its text. */
 export function problemOf(status: number, body: unknown): Problem {
   if (typeof body === "object" && body !== null) {

@@ -22,6 +22,15 @@ export type NodeUsage = Schemas["NodeUsage"];
 export type Timeline = Schemas["Timeline"];
 export type Framework = Schemas["CatalogueEntry"];
 export type Exec = Schemas["Exec"];
+export type Explained = Schemas["Explained"];
+export type Suggestion = Schemas["Suggestion"];
+export type Queue = Schemas["Queue"];
+export type Queues = Schemas["Queues"];
+export type QueueUser = Schemas["QueueUser"];
+export type QueueWaiting = Schemas["QueueWaiting"];
+export type QueuePolicy = Schemas["QueuePolicy"];
+export type QueueSettings = Schemas["QueueSettings"];
+export type JobChange = Schemas["JobChange"];
 export type Me = Schemas["Me"];
 
 /** One page of a list. */

@@ -1,6 +1,6 @@
 /** The frame around every page: navigation at the left, the bar at the top. */
 
-import { ChartGantt, ListChecks, type LucideIcon, Rocket, Server } from "lucide-react";
+import { ChartGantt, ListChecks, ListTree, type LucideIcon, Rocket, Server } from "lucide-react";
 import { useEffect, useRef } from "react";
 import { NavLink, Outlet, ScrollRestoration, useLocation, useNavigation } from "react-router";
 
@@ -15,6 +15,7 @@ import { UserMenu } from "./UserMenu";
 
 const PLACES: readonly { to: string; label: string; icon: LucideIcon }[] = [
   { to: "/jobs", label: "Jobs", icon: ListChecks },
+  { to: "/queues", label: "Queues", icon: ListTree },
   { to: "/timeline", label: "Timeline", icon: ChartGantt },
   { to: "/nodes", label: "Nodes", icon: Server },
   { to: "/submit", label: "Submit", icon: Rocket },

@@ -36,6 +36,10 @@ export function makeRouter() {
                     lazy: async () => ({ Component: (await import("../pages/job/JobPage")).JobPage }),
                   },
                   {
+                    path: "queues/*",
+                    lazy: async () => ({ Component: (await import("../pages/queues/QueuesPage")).QueuesPage }),
+                  },
+                  {
                     path: "timeline",
                     lazy: async () => ({ Component: (await import("../pages/timeline/TimelinePage")).TimelinePage }),
                   },

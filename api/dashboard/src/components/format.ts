@@ -90,6 +90,11 @@ export function sentence(clause: string): string {
   return `${clause.charAt(0).toUpperCase()}${clause.slice(1)}.`;
 }
 
+/** A whole number from 1, or from `least`, as somebody typed it; null: it is none. */
+export function wholeNumber(typed: string, least = 1): number | null {
+  return /^[0-9]{1,10}$/.test(typed) && Number(typed) >= least ? Number(typed) : null;
+}
+
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 function pad(value: number): string {

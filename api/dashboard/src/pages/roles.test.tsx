@@ -1,31 +1,16 @@
 /** What pages offer to a viewer, who reads everything and changes nothing. */
 
-import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import type { ReactNode } from "react";
-import { renderToStaticMarkup } from "react-dom/server";
-import { MemoryRouter } from "react-router";
 import { describe, expect, it } from "vitest";
 
-import { keys } from "../api/keys";
-import type { Me } from "../api/types";
 import { job } from "../testing/jobs";
+import { shownTo } from "../testing/shown";
 import { SettingsTab } from "./job/settings/SettingsTab";
 import { JobRow } from "./jobs/JobRow";
 import { SubmitPage } from "./submit/SubmitPage";
 
-function shownTo(role: Me["role"], page: ReactNode): string {
-  const queries = new QueryClient();
-  queries.setQueryData(keys.me, { name: "vera", role, version: "1" } satisfies Me);
-  return renderToStaticMarkup(
-    <QueryClientProvider client={queries}>
-      <MemoryRouter>{page}</MemoryRouter>
-    </QueryClientProvider>,
-  );
-}
-
 describe("a viewer", () => {
   it("is told so where others submit a job", () => {
-    expect(shownTo("viewer", <SubmitPage />)).toMatch(/403: a viewer changes nothing[^]*vera/);
+    expect(shownTo("viewer", <SubmitPage />)).toMatch(/403: a viewer changes nothing[^]*ana/);
   });
 
   it("reads how a job was submitted, and is not shown how to do it again", () => {

@@ -8,9 +8,10 @@ import { Confirm } from "../../components/Dialog";
 import { TextField } from "../../components/Field";
 import { sentence } from "../../components/format";
 import { toast } from "../../components/toasts";
+import { ChangeDialog } from "./ChangeDialog";
 import { lostByPausing, lostByStopping } from "./words";
 
-type Action = "stop" | "remove" | "pause" | "resume" | "extend";
+type Action = "stop" | "remove" | "pause" | "resume" | "extend" | "change";
 export type AskAboutJob = (action: Action, job: Job) => void;
 
 /** `ask` opens the question, if there is one; `dialog` stands somewhere on the page. `onRemoved` hears that a job is gone. */
@@ -71,6 +72,8 @@ export function useJobActions(onRemoved?: (id: string) => void): { ask: AskAbout
     );
   } else if (asked?.action === "extend") {
     dialog = <Extend job={asked.job} onClose={close} />;
+  } else if (asked?.action === "change") {
+    dialog = <ChangeDialog job={asked.job} onClose={close} />;
   } else if (asked) {
     const { job } = asked;
     dialog = (

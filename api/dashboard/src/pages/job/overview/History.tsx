@@ -14,6 +14,7 @@ import {
   type LucideIcon,
   RotateCcw,
   ShieldAlert,
+  SlidersHorizontal,
   TriangleAlert,
 } from "lucide-react";
 import { useState } from "react";
@@ -83,6 +84,9 @@ function signOf(event: Event): { icon: LucideIcon; tone: string } {
       return { icon: CirclePause, tone: "warn" };
     case "resumed":
       return { icon: CirclePlay, tone: "good" };
+    case "bounds":
+    case "priority":
+      return { icon: SlidersHorizontal, tone: "accent" };
     case "extended":
     case "resumed-from":
       return { icon: ListPlus, tone: "accent" };

@@ -6,9 +6,10 @@ import { Link } from "react-router";
 import { isOver, type Job } from "../../../api/types";
 import { Badge, type Tone } from "../../../components/Badge";
 import { CopyButton } from "../../../components/CopyButton";
-import { count, plural } from "../../../components/format";
+import { count, duration, plural } from "../../../components/format";
 import { Facts } from "../../../components/Panel";
 import { Time } from "../../../components/Time";
+import { QueueLink } from "../../queues/QueueLink";
 import { bestModelWords } from "./metrics";
 import styles from "./Overview.module.css";
 
@@ -21,6 +22,14 @@ export function JobFacts({ job }: { readonly job: Job }) {
         ["Framework", job.framework],
         ["Kind", job.kind === "gang" ? `Gang of ${plural(job.processes ?? 0, "process", "processes")}, not elastic` : "Elastic"],
         ["Slots", slots(job)],
+        job.kind === "gang" || job.min_workers === 1 ? null : ["Least workers", count(job.min_workers)],
+        job.sizes.length === 0 ? null : ["Sizes", job.sizes.map(count).join(", ")],
+        ["Queue", <QueueLink key="q" path={job.queue} />],
+        ["Priority", count(job.priority)],
+        job.after.length === 0 ? null : ["After", <After key="a" jobs={job.after} />],
+        job.deadline === null ? null : ["Deadline", <Time key="t" at={job.deadline} />],
+        job.time_limit === null ? null : ["Time limit", `${duration(job.time_limit)} of its attempts in all`],
+        job.gpu_models.length === 0 ? null : ["GPU models", job.gpu_models.join(", ")],
         job.kind === "gang" && job.worker_device_num > 1 ? ["Workers", `${job.num_worker} of ${job.worker_device_num} slots, each on one node`] : null,
         job.engines === null ? null : ["Useful workers", `at most ${count(job.engines)}: one a micro-batch`],
         ["Attempts", job.max_restarts > 0 ? `${job.attempts}, restarts ${job.restarts} of ${job.max_restarts}` : job.attempts],
@@ -51,6 +60,19 @@ export function JobFacts({ job }: { readonly job: Job }) {
             ],
       ]}
     />
+  );
+}
+
+/** Jobs that must have finished first. */
+function After({ jobs }: { readonly jobs: readonly string[] }) {
+  return (
+    <span className={styles.after}>
+      {jobs.map((id) => (
+        <Link key={id} to={`/jobs/${id}`}>
+          {id}
+        </Link>
+      ))}
+    </span>
   );
 }
 

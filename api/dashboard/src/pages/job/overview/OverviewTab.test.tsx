@@ -1,20 +1,12 @@
-import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { renderToStaticMarkup } from "react-dom/server";
-import { MemoryRouter } from "react-router";
 import { describe, expect, it } from "vitest";
 
 import type { Job } from "../../../api/types";
 import { job } from "../../../testing/jobs";
+import { shownTo } from "../../../testing/shown";
 import { OverviewTab } from "./OverviewTab";
 
 function shown(values: Partial<Job>): string {
-  return renderToStaticMarkup(
-    <QueryClientProvider client={new QueryClient()}>
-      <MemoryRouter>
-        <OverviewTab job={job(1, values)} />
-      </MemoryRouter>
-    </QueryClientProvider>,
-  );
+  return shownTo("user", <OverviewTab job={job(1, values)} />);
 }
 
 describe("the page of a gang", () => {

@@ -1,16 +1,20 @@
 /** How a job stands: progress, why it waits or ended, its states over time, its history, the key facts. */
 
 import { useQuery } from "@tanstack/react-query";
-import { CirclePause, FolderX, Hourglass, Info, RotateCcw, TriangleAlert } from "lucide-react";
+import { CirclePause, FolderX, Hourglass, Info, RotateCcw, SlidersHorizontal, TriangleAlert } from "lucide-react";
 import { Link } from "react-router";
 
 import { eventsQuery } from "../../../api/jobs";
+import { useMayChange } from "../../../api/session";
 import { isOver, type Job } from "../../../api/types";
+import { Button } from "../../../components/Button";
 import { sentence } from "../../../components/format";
 import { Panel } from "../../../components/Panel";
 import { ProblemNote } from "../../../components/ProblemNote";
 import { Skeleton } from "../../../components/Skeleton";
+import { useJobActions } from "../actions";
 import { failedRank } from "../logs/ranks";
+import { WhyPanel } from "../why/WhyPanel";
 import { JobFacts } from "./JobFacts";
 import { History } from "./History";
 import styles from "./Overview.module.css";
@@ -20,6 +24,9 @@ import { StepTimesPanel } from "./StepTimesPanel";
 
 export function OverviewTab({ job }: { readonly job: Job }) {
   const events = useQuery(eventsQuery(job.id));
+  const mayChange = useMayChange();
+  const actions = useJobActions();
+  const waits = job.slots === 0 && !isOver(job.state);
   return (
     <div className={styles.columns}>
       <div className={styles.column}>
@@ -51,9 +58,11 @@ export function OverviewTab({ job }: { readonly job: Job }) {
             </div>
           </div>
         )}
+        {waits && <WhyPanel job={job} />}
         <Panel title={job.kind === "gang" ? "Processes" : "Progress"}>
           {job.kind === "gang" ? <GangTiles job={job} /> : <ProgressTiles job={job} />}
         </Panel>
+        {job.slots > 0 && !isOver(job.state) && <WhyPanel job={job} />}
         {job.kind === "elastic" && <StepTimesPanel job={job} />}
         <Panel title="States">
           {events.data ? <StateStrip job={job} events={events.data.items} /> : <Skeleton lines={1} height={26} />}
@@ -71,9 +80,26 @@ export function OverviewTab({ job }: { readonly job: Job }) {
         </Panel>
       </div>
       <div className={styles.column}>
-        <Panel title="Facts">
+        <Panel
+          title="Facts"
+          tools={
+            mayChange &&
+            !isOver(job.state) && (
+              <Button
+                size="small"
+                icon={SlidersHorizontal}
+                disabled={job.stop_requested_at !== null}
+                title={job.kind === "gang" ? "Change its priority" : "Change its workers or its priority"}
+                onClick={() => actions.ask("change", job)}
+              >
+                Change
+              </Button>
+            )
+          }
+        >
           <JobFacts job={job} />
         </Panel>
+        {actions.dialog}
       </div>
     </div>
   );
@@ -98,7 +124,7 @@ function Remark({ job }: { readonly job: Job }) {
       <div className={styles.remark} data-tone="warn">
         <Hourglass size={18} aria-hidden />
         <div>
-          <strong>{reason}</strong>
+          <strong>{sentence(reason)}</strong>
           <p>
             Place {rank} among the waiting jobs · needs {need}
             {job.kind === "gang" && need > 1 ? " at once" : ""} · {free} free now

@@ -103,7 +103,7 @@ function valueWord(value: number | null | undefined): string {
   return value == null ? "–" : number(value);
 }
 
-function Tile({
+export function Tile({
   name,
   line,
   also = [],

@@ -72,3 +72,11 @@ it("needs no file of a prebuilt model", () => {
   expect(asCurl(submitted(args), args, "https://edt.example", "ana")).not.toContain("-F file");
   expect(asEdt(submitted(args))).toContain("curl");
 });
+
+it("keeps queue, priority, sizes, order and times, which are no arguments of the script", () => {
+  const args = "--exec-start edtPyTorch --model-main main.py --numWorker 8 --minWorkers 2 --sizes 2,4,8 --queue /a/b --msd-priority 3 --after edt-1 --deadline +6h --time-limit 90m --gpu-model a100 --lr 0.1";
+  expect(submitted(args).own).toEqual(["--lr", "0.1"]);
+  for (const part of ["--min-workers 2", "--sizes 2,4,8", "--queue /a/b", "--priority 3", "--after edt-1", "--deadline +6h", "--time-limit 90m", "--gpu-model a100"]) {
+    expect(asEdt(submitted(args))).toContain(part);
+  }
+});

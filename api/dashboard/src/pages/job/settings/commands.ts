@@ -15,7 +15,7 @@ export interface Submitted {
 
 /** The options of the platform that a person meets; all else on the line is the script's. Those of WMLA all begin so. */
 const OURS =
-  /^--(?:exec-start|model-main|model-dir|appName|numWorker|workerDeviceNum|gpuPerWorker|maxRestarts|resume-from|edt-options|cs-[a-z-]+|data-source|user-cmd|pbmodel-[a-z]+|msd-[a-z0-9-]+|ig|consumer|submit-user|debug-level|worker[A-Z]\w+|numDriver|driver[A-Z]\w+|numPs|conda-[a-z-]+|python-version|lsf-[a-z-]+|sc-[a-z]+)$/;
+  /^--(?:exec-start|model-main|model-dir|appName|numWorker|minWorkers|sizes|workerDeviceNum|gpuPerWorker|maxRestarts|gpu-model|queue|after|deadline|time-limit|resume-from|edt-options|cs-[a-z-]+|data-source|user-cmd|pbmodel-[a-z]+|msd-[a-z0-9-]+|ig|consumer|submit-user|debug-level|worker[A-Z]\w+|numDriver|driver[A-Z]\w+|numPs|conda-[a-z-]+|python-version|lsf-[a-z-]+|sc-[a-z]+)$/;
 
 export function submitted(args: string): Submitted {
   const options: (readonly [string, string])[] = [];
@@ -71,8 +71,17 @@ export function asEdt(job: Submitted): string {
   if (folder !== undefined && main !== "main.py") add("--main", main);
   add("--max-workers", option(job, "--numWorker"));
   add("--gpus-per-worker", option(job, "--workerDeviceNum", "--gpuPerWorker"));
+  add("--min-workers", option(job, "--minWorkers"));
+  add("--sizes", option(job, "--sizes"));
   add("--max-restarts", option(job, "--maxRestarts"));
   add("--name", option(job, "--appName"));
+  add("--queue", option(job, "--queue", "--consumer"));
+  add("--priority", option(job, "--msd-priority"));
+  add("--after", option(job, "--after"));
+  add("--deadline", option(job, "--deadline"));
+  add("--time-limit", option(job, "--time-limit"));
+  add("--pending-timeout", option(job, "--msd-pending-timeout"));
+  add("--gpu-model", option(job, "--gpu-model"));
   add("--resume-from", option(job, "--resume-from"));
   const framework = option(job, "--exec-start");
   if (framework !== "edtPyTorch") add("--framework", framework);
