@@ -77,6 +77,34 @@ class TestLimits:
         assert decided_in([Queue("/a", limit=3)], nodes, *jobs).alloc["edt-2"] == {"n2": 1}
 
 
+class TestGangsOfOthers:
+    def test_many_waiting_jobs_of_one_user_keep_no_gang_of_another_from_its_half(self) -> None:
+        jobs = [of_user("a", waiting(number, engines=1)) for number in range(1, 11)]
+        decided = decide([node("n1", 4)], *jobs, of_user("b", gang(11, 2)))
+        assert {name for name, held in decided.alloc.items() if held} == {"edt-1", "edt-2", "edt-11"}
+
+    def test_running_jobs_above_what_their_user_is_entitled_to_end_for_a_gang_of_another(self) -> None:
+        jobs = [of_user("a", running(number, {"n1": 1}, engines=1)) for number in range(1, 5)]
+        decided = decide([node("n1", 4, 0)], *jobs, of_user("b", gang(11, 2)))
+        assert [(action.job, action.verb, action.cause) for action in decided.actions] == [
+            ("edt-3", Verb.PREEMPT, ResizeCause.RECLAIM),
+            ("edt-4", Verb.PREEMPT, ResizeCause.RECLAIM),
+        ]
+
+    def test_a_job_whose_queue_has_its_limit_keeps_no_gang_of_another_queue_waiting(self) -> None:
+        jobs = in_queue("/a", running(1, {"n1": 1}, most=1)), in_queue("/a", waiting(2)), in_queue("/b", gang(3, 3))
+        decided = decided_in([Queue("/a", limit=1), Queue("/b")], [node("n1", 4, 3)], *jobs)
+        assert decided.alloc == {"edt-1": {"n1": 1}, "edt-2": {}, "edt-3": {"n1": 3}}
+
+    def test_jobs_of_a_lower_priority_end_for_a_gang(self) -> None:
+        jobs = [running(number, {"n1": 1}, engines=1) for number in range(1, 5)]
+        decided = decide([node("n1", 4, 0)], *jobs, replace(gang(11, 2), priority=5))
+        assert [(action.job, action.cause) for action in decided.actions] == [
+            ("edt-3", ResizeCause.PRIORITY),
+            ("edt-4", ResizeCause.PRIORITY),
+        ]
+
+
 class TestLostWhileMoving:
     def test_a_job_whose_new_engines_are_lost_stays_where_it_was(self) -> None:
         nodes = [node("n1", 2, 0), node("n2", 2, 1, Health.LOST)]
@@ -102,6 +130,10 @@ class TestDeadlines:
         points = (Point(2, 1, 0.8), Point(8, 1, 0.6))
         job = replace(running(1, {"n1": 3}, most=3, engines=None), points=points, steps_left=1e3, deadline=11e3)
         assert decide(nodes, job).alloc == {"edt-1": {"n1": 3}}
+
+
+def of_user(user: str, job: Job) -> Job:
+    return replace(job, user=user)
 
 
 def in_queue(path: str, job: Job) -> Job:

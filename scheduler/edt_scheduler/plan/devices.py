@@ -113,6 +113,7 @@ class _Sorting:
         self._kinds = kinds
         self._of: dict[Kind, list[Job]] = {kind: [] for kind in kinds}
         self._slots = Counter[Kind]()
+        self._containers = {kind_of(node) for node in state.nodes if node.containers and node.health is Health.UP}
         for node in state.nodes:
             if node.health is Health.UP:
                 self._slots[kind_of(node)] += node.slots
@@ -120,6 +121,8 @@ class _Sorting:
     def put(self, job: Job, begun: Kind | None) -> bool:
         """Put a job with others of its kind, if that is settled; whether it is."""
         open_to = [kind for kind in self._kinds if _may_use(job, kind)]
+        if begun is not None and begun not in open_to and not job.gang:  # it gets no slot of another kind
+            job = replace(job, max=max(1, job.held))
         if begun is not None and (begun in open_to or not (job.device or job.models)):
             open_to = [begun]
         if not open_to:  # it is planned with a kind of which there is no node, and waits
@@ -137,6 +140,8 @@ class _Sorting:
         found = {kind: list(jobs) for kind, jobs in self._of.items() if kind[0] is Device.GPU}
         for job in sorted(either, key=lambda job: (-job.priority, job.submit, job.id)):
             fits = [kind for kind in self._kinds if kind in found and _may_use(job, kind)]
+            if job.image is not None:
+                fits = [kind for kind in fits if kind in self._containers] or fits
             large = [kind for kind in fits if self._slots[kind] >= (job.max if job.gang else job.min)] or fits
             if large:
                 kind = min(large, key=lambda kind: ((asked[kind] + 1) / (self._slots[kind] or 0.5), kind))

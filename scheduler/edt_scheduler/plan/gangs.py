@@ -2,9 +2,10 @@
 
 A gang starts whole or waits, so its share is all its slots or none. Whether it gets a share is a question of places,
 not only of numbers: a worker's slots lie on one node, the gang's nodes must reach each other, and neither a running
-gang nor the last slot of a running elastic job gives way. So the planner chooses the places of a waiting gang before it
-computes the shares. Jobs wait by priority, then in submit order, and an elastic job that comes before a waiting gang
-gets its least size before the gang. A gang for which its user is not entitled to enough slots has no place.
+gang nor the least size of a running elastic job gives way, unless the gang's user is entitled to its slots and the
+job's user is not. So the planner chooses the places of a waiting gang before it computes the shares. Jobs wait by
+priority, then in submit order, and an elastic job that comes before a waiting gang gets its least size before the gang,
+if its user is entitled to it. A gang for which its user is not entitled to enough slots has no place.
 
 A gang whose slots are free starts on them. For any other gang that has a place, elastic jobs leave exactly these slots,
 and nobody else takes those that are free already. A gang without a place gets no share, so that no slot is idle for it.
@@ -58,6 +59,8 @@ class Places:
     reserved: Slots = field(default_factory=dict)
     beside: Slots = field(default_factory=dict)
     """Node with reserved slots to how many others elastic jobs that begin may have there."""
+    movable: frozenset[str] = frozenset()
+    """Elastic jobs whose last slots others are entitled to, so that gangs may get these, too."""
     reserved_until: float | None = None
     """When the reserved slots are expected to be free, in seconds since the epoch; None: that is not known."""
 
@@ -79,6 +82,7 @@ def places(
     nodes: Mapping[str, Node],
     reach: Callable[[Job], Reach],
     allowance: Allowance,
+    secured: Callable[[], frozenset[str]],
     now: float,
 ) -> Places:
     """Choose the places of all waiting gangs.
@@ -90,6 +94,7 @@ def places(
         reach: the nodes that a job can use.
         allowance: the most slots that a waiting gang may have now, whatever is free, beside gangs that were given some,
             and the most that it may have once other gangs have ended.
+        secured: the jobs that get their least size, by what users are entitled to, limits and priorities.
         now: the time of the state, in seconds since the epoch.
     """
     up = {node.id: node for node in nodes.values() if node.health is Health.UP}
@@ -99,7 +104,7 @@ def places(
         queue.pop()
     if not queue:
         return Places({name: node.free for name, node in up.items()})
-    return _Search(jobs, kept, up, reach, now).places(queue, allowance)
+    return _Search(jobs, kept, up, reach, secured(), now).places(queue, allowance)
 
 
 def _some_wait(jobs: Sequence[Job]) -> bool:
@@ -141,6 +146,10 @@ def make_room(
                 if gone:
                     mine[node] -= gone
                     lacking -= gone
+        for job in elastic:
+            if lacking > 0 and job.id in found.movable and left[job.id].get(node, 0):
+                lacking -= left[job.id][node]
+                left[job.id] = {}
     return {name: {node: number for node, number in slots.items() if number} for name, slots in left.items()}
 
 
@@ -167,9 +176,16 @@ class _Search:
         kept: Mapping[str, Slots],
         up: Mapping[str, Node],
         reach: Callable[[Job], Reach],
+        secured: frozenset[str],
         now: float,
     ) -> None:
         self._up = up
+        self._secured = secured
+        self._movable = frozenset(
+            job.id for job in jobs if not job.gang and job.phase is Phase.RUNNING and job.id not in secured
+        )
+        self._last: Counter[str] = Counter()
+        """Node to the last slots of jobs that can be taken from them."""
         self._reach = reach
         self._now = now
         self._ends = [(_end_of(job, now), job.submit, kept[job.id]) for job in jobs if job.gang and kept[job.id]]
@@ -186,6 +202,8 @@ class _Search:
             for name, number in fixed.items():
                 if name in self._room:
                     self._room[name] = max(0, self._room[name] - number)
+                    if job.id in self._movable:
+                        self._last[name] += number
                     if job.gang:
                         self._without_elastic[name] = max(0, self._without_elastic[name] - number)
         self._reserved: Counter[str] = Counter()
@@ -222,8 +240,9 @@ class _Search:
                 continue
             if found := self._fit_now(job):
                 starts[job.id] = found
-            elif found := self._fit_later(job, room):
+            elif found := self._fit_later(job, room) or self._fit_instead(job):
                 awaited[job.id] = found
+                room.pop(job.id, None)
             elif reserved_for is None and self._reserve(job):
                 reserved_for = job.id
             if found:
@@ -237,11 +256,13 @@ class _Search:
         until, kept = self._reserved_until, dict(self._reserved)
         beside = {name: max(0, self._room[name] - number) for name, number in kept.items()}
         free = dict(self._free.items())
-        return Places(free, starts, awaited, first, room, allowed, reserved_for, kept, beside, until)
+        return Places(free, starts, awaited, first, room, allowed, reserved_for, kept, beside, self._movable, until)
 
     def _first_of(self, job: Job) -> Slots:
         """The slots on which an elastic job starts now, its least number of them; empty: it gets none now."""
         least = least_of(job)
+        if job.id not in self._secured:
+            return {}
         spare = sum(self._room.values()) - self._owed
         spare_in_containers = self._in_containers(self._room) - self._owed_in_containers
         if spare < least or (job.image is not None and spare_in_containers < least):
@@ -287,6 +308,23 @@ class _Search:
             most = known
         room[job.id] = most
         return {}
+
+    def _fit_instead(self, job: Job) -> dict[str, int]:
+        """The slots that a gang gets where jobs also give up their last slots, to which others are entitled; empty:
+        others are not, or it has no place there either.
+        """
+        if job.id not in self._secured or not self._last:
+            return {}
+        there = Counter(self._room_of(job))
+        there.update({name: number for name, number in self._last.items() if number})
+        if self._spare(there) < job.max:
+            return {}
+        found, _ = self._fit(job, there, self._smallest, self._largest)
+        for name, number in found.items():
+            more = max(0, number - max(0, self._room[name]))
+            self._last[name] -= more
+            self._room[name] += more
+        return found
 
     def _reserve(self, job: Job) -> bool:
         """Reserve the slots that are enough for a gang as soon as some running gangs have ended, those that end first

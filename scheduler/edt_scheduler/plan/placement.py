@@ -134,10 +134,22 @@ def on_fewer(
         free.add(name, found.get(name, 0) - now.get(name, 0))
     if sum(found.values()) < size or len(found) >= len(now) or not _pays(job, kept, now, found, weights):
         return None
+    if kept and not any(name in kept for name in found):  # it grows to its size when it has left the others
+        found = _without(found, size + sum(kept.values()) - _together(job))
     for name in {*found, *now}:
         before = kept.get(name, 0)
         free.add(name, max(0, now.get(name, 0) - before) - max(0, found.get(name, 0) - before))
     return found
+
+
+def _without(found: Mapping[str, int], number: float) -> dict[str, int]:
+    """Slots without so many of them, those of the nodes with fewest first."""
+    left = dict(found)
+    for name in sorted(left, key=lambda name: (left[name], name)):
+        gone = min(left[name], max(0, number))
+        left[name] -= int(gone)
+        number -= gone
+    return {name: slots for name, slots in left.items() if slots}
 
 
 def _compact(job: Job, kept: Mapping[str, int], size: int, free: FreeSlots, reach: Reach) -> dict[str, int]:
@@ -155,17 +167,21 @@ def _compact(job: Job, kept: Mapping[str, int], size: int, free: FreeSlots, reac
     return found
 
 
+def _together(job: Job) -> float:
+    """The most engines with which a job can train for a moment."""
+    return job.engines if job.engines is not None else (math.inf if job.points else 0)
+
+
 def _pays(
     job: Job, kept: Mapping[str, int], now: Mapping[str, int], found: Mapping[str, int], weights: Weights
 ) -> bool:
     """Whether what a job gains on fewer nodes is worth what the change costs, in seconds of one slot."""
     size, held = sum(now.values()), sum(kept.values())
     stays = any(name in kept for name in found)
-    engines = job.engines if job.engines is not None else (math.inf if job.points else 0)
-    if not stays and held and size + held > engines:
+    if not stays and held and size + held > _together(job) and (dict(now) == dict(kept) or held >= _together(job)):
         return False
     pause = job.pause if dict(now) == dict(kept) else 0.0  # else it is resized anyway
-    if not stays:
+    if job.head_node not in found:
         pause = max(pause, LEAST_MOVE_SECONDS)
     horizon = weights.horizon_seconds
     if job.steps_left is not None:

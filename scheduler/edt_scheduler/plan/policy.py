@@ -89,7 +89,7 @@ class _Planning:
                 self._over[job.id] = over
         jobs = [_rehomed(_capped(job, now), self._kept[job.id], self._over.get(job.id)) for job in self._asked]
         market = Market([_settled(job, self._kept[job.id], job.id in self._over) for job in jobs], nodes, self._state)
-        found = places(jobs, self._kept, nodes, self._reach, market.allowance, now)
+        found = places(jobs, self._kept, nodes, self._reach, market.allowance, market.secured, now)
         gangs = {job.id: self._kept[job.id] or found.of(job) for job in jobs if job.gang}
         self._beside = dict(found.beside)
         closed = bool(self._up) and all(self._beside.get(node.id) == 0 for node in self._up)
@@ -97,6 +97,9 @@ class _Planning:
         targets = shared.of
         self._take_back(jobs, targets, market, found)
         free = FreeSlots(self._up, found.free)
+        for name, slots in found.first.items():
+            for node, number in slots.items() if not targets[name] else ():
+                free.add(node, number)
         self._give(jobs, targets, found, free)
         self._give_rest(jobs, targets, market, free)
         for job in jobs:  # until somebody has left slots for it, it stays
@@ -142,11 +145,17 @@ class _Planning:
 
     def _give(self, jobs: Sequence[Job], targets: Mapping[str, int], found: Places, free: FreeSlots) -> None:
         """Give free slots to jobs below their shares."""
-        alloc, nodes = self._alloc, self._nodes
+        alloc = self._alloc
         for job in jobs:
             held = alloc[job.id]
             if len(held) > 1 and not job.gang and sum(held.values()) >= targets[job.id]:
                 alloc[job.id] = self._gathered(job, held, held, free, self._reach(job))
+        while self._give_once(jobs, targets, found, free):
+            pass
+
+    def _give_once(self, jobs: Sequence[Job], targets: Mapping[str, int], found: Places, free: FreeSlots) -> bool:
+        """Give free slots to jobs below their shares; whether this has made others free."""
+        alloc, nodes, made_free = self._alloc, self._nodes, False
         growing = [
             (job.image is None, sum(alloc[job.id].values()), job.submit, job.id, job)
             for job in jobs
@@ -156,16 +165,18 @@ class _Planning:
             if job.gang:
                 alloc[job.id] = found.starts.get(job.id, alloc[job.id])
                 continue
-            before = found.first.get(job.id) or alloc[job.id]
+            before = alloc[job.id] or found.first.get(job.id, {})
             grown = self._grown(job, before, targets[job.id], free)
             if job.id in found.first and len(grown) > 1 and not self._beside:
-                grown = self._begun_anew(job, grown, free)
+                anew = self._begun_anew(job, grown, free)
+                grown, made_free = anew, made_free or anew is not grown
             if job.id in self._cleared:
                 fitting = _sized(job, grown, nodes)
                 for node, number in grown.items():  # what it does not take after all
                     free.add(node, number - max(fitting.get(node, 0), before.get(node, 0)))
                 grown = fitting
             alloc[job.id] = grown
+        return made_free
 
     def _give_rest(self, jobs: Sequence[Job], targets: Mapping[str, int], market: Market, free: FreeSlots) -> None:
         """Give free slots that no job below its share can use to running jobs, the smallest first."""

@@ -111,6 +111,42 @@ class Market:
             later = min(later, queue.limit or 0)
         return most, later
 
+    def secured(self) -> frozenset[str]:
+        """The jobs that get their least size by what their users are entitled to, by the limits of their queues and by
+        their priority, and the gangs that wait and are among them. What others hold can be taken from them for these.
+        """
+        left = {_ALL: self._open, _CONTAINERS: self._in_containers} | self.most
+        if len(self.entitled) > 1:
+            left |= {_pool(key): number for key, number in self.entitled.items()}
+        asking = [
+            (each.first, each.order, each.id, each.offer.rungs[0][0], each.pools)
+            for each in self._elastic
+            if each.offer.rungs
+        ]
+        for job in self._gangs:
+            pools = (_ALL, *((_CONTAINERS,) if job.image is not None else ()), _pool(self.key(job)), *self.limits(job))
+            if job.held:
+                for pool in pools:
+                    if pool in left:
+                        left[pool] -= job.held
+            elif job.phase is Phase.WAITING and is_due(job, self._state.now):
+                in_turn, priority = self._turn(job)
+                first = (-priority, not in_turn, job.submit)
+                asking.append((first, (job.submit, job.id), job.id, job.max, pools))
+        found = set()
+        for *_, name, least, pools in sorted(asking):
+            inside = [pool for pool in pools if pool in left]
+            if all(left[pool] >= least for pool in inside):
+                found.add(name)
+                for pool in inside:
+                    left[pool] -= least
+        return frozenset(found)
+
+    def _turn(self, job: Job) -> tuple[bool, int]:
+        """Whether the jobs of its queue get slots one after the other, and the priority of a job there."""
+        policy = self._policy(job.queue)
+        return policy in _IN_TURN, 1 if policy in {Sharing.FAIRSHARE, Sharing.FIFO} else job.priority
+
     def shares(self, gangs: Mapping[str, Mapping[str, int]], only: Collection[str] | None = None) -> Shares:
         """The number of slots that each job should hold.
 
@@ -203,8 +239,7 @@ class Market:
         if key not in self._pools_of:
             limits = [queue.id for queue in self._limited(job.queue)]
             self._pools_of[key] = (_ALL, *([_CONTAINERS] if key[2] else []), _pool(self.key(job)), *limits)
-        priority = 1 if policy in {Sharing.FAIRSHARE, Sharing.FIFO} else job.priority
-        in_turn = policy in _IN_TURN
+        in_turn, priority = self._turn(job)
         first = (-priority, not in_turn and job.phase is Phase.WAITING, job.submit)
         band = (-priority, job.submit if in_turn else 0)
         return Bidder(
