@@ -121,8 +121,6 @@ class _Sorting:
     def put(self, job: Job, begun: Kind | None) -> bool:
         """Put a job with others of its kind, if that is settled; whether it is."""
         open_to = [kind for kind in self._kinds if _may_use(job, kind)]
-        if begun is not None and begun not in open_to and not job.gang:  # it gets no slot of another kind
-            job = replace(job, max=max(1, job.held))
         if begun is not None and (begun in open_to or not (job.device or job.models)):
             open_to = [begun]
         if not open_to:  # it is planned with a kind of which there is no node, and waits
