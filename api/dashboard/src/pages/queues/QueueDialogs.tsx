@@ -37,6 +37,7 @@ function Edit({ before, above, onClose }: { readonly before: Queue | null; reado
     policy: before?.policy ?? "efficient",
   });
   const [refused, setRefused] = useState<Partial<Record<Field, string>>>({});
+  const [tried, setTried] = useState(false);
   const wrong: Partial<Record<Field, string>> = {
     ...(before === null && !/[^/]$/.test(typed.path) && { path: "A path, such as /research/vision" }),
     ...(wholeNumber(typed.quota, 0) === null && { quota: "A whole number of slots, from 0" }),
@@ -44,6 +45,7 @@ function Edit({ before, above, onClose }: { readonly before: Queue | null; reado
     ...(typed.limit !== "" && wholeNumber(typed.limit, 0) === null && { limit: "A whole number of slots, or nothing for no limit" }),
   };
   const act = (): void => {
+    setTried(true);
     if (Object.keys(wrong).length > 0) return;
     const settings = {
       quota: Number(typed.quota),
@@ -65,7 +67,7 @@ function Edit({ before, above, onClose }: { readonly before: Queue | null; reado
   };
   const given = (name: Field) => ({
     value: typed[name],
-    error: wrong[name] ?? (refused[name] && sentence(refused[name])),
+    error: (name === "path" && !tried ? undefined : wrong[name]) ?? (refused[name] && sentence(refused[name])),
     onChange: (event: { readonly target: { readonly value: string } }): void => {
       setTyped({ ...typed, [name]: event.target.value.trim() });
       setRefused({ ...refused, [name]: undefined });

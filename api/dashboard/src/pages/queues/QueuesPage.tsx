@@ -130,7 +130,7 @@ function Shown({ queue, queues, ask }: { readonly queue: Queue; readonly queues:
               </span>,
             ],
             ["Jobs", `${queue.running} running, ${queue.waiting} waiting`],
-            ["Usage", `${usageWords(queue.usage)}, which count less the older they are`],
+            ["Usage", `${usageWords(queue.usage)}; older ones count less`],
           ]}
         />
       </Panel>

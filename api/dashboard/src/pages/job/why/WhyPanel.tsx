@@ -52,8 +52,8 @@ export function Explanation({ job, told }: { readonly job: Job; readonly told: E
       {waits === null && holds === null && <p>{told.sentence}</p>}
       {waits && <WaitsTiles waits={waits} expected={expected} at={told.at} />}
       {holds && <HoldsTiles holds={holds} entitlement={entitlement} expected={expected} />}
-      {holds && <Worth holds={holds} />}
       {expected && (waits ?? holds) && <p className={styles.words}>{expected.sentence}</p>}
+      {holds && <Worth holds={holds} />}
       <Changes told={told} />
       {waits && <Holders title="What blocks it" of={waits.by} hidden={waits.hidden} />}
       {holds && <Holders title="Who holds slots that it could use" of={holds.takers} hidden={holds.hidden} />}
