@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.scheduler.test_gang_plans import gang
 from tests.scheduler.test_plan import decide, node, running, waiting
 from tests.support.plan_states import at_rest
@@ -12,8 +13,10 @@ from edt_scheduler.model.nodes import Device
 from edt_scheduler.model.states import Health, ResizeCause
 from edt_scheduler.plan.curves import Point
 from edt_scheduler.plan.policy import plan
-from edt_scheduler.plan.queues import Queue
-from edt_scheduler.plan.state import Job, Node, Plan, State, Verb
+from edt_scheduler.plan.queues import Queue, Sharing
+from edt_scheduler.plan.state import Blocking, Job, Node, Plan, State, Verb
+
+IN_TURN = {Sharing.PRIORITY, Sharing.FIFO}
 
 
 def gpus(there: Node, model: str = "") -> Node:
@@ -53,6 +56,19 @@ class TestLeastSizes:
         job = replace(running(1, {"n1": 2, "n2": 3}, most=5, engines=5), min=3)
         decided = decide(nodes, job, gang(2, 2))
         assert decided.alloc["edt-1"] == {"n1": 2, "n2": 1}
+
+
+class TestMoving:
+    def test_a_job_that_moves_does_not_grow_where_it_is_to_leave(self) -> None:
+        nodes = [node("n1", 4, 2), node("n2", 1, 0)]
+        moving = replace(running(1, {"n2": 1}, engines=8), over={"n1": 2}, joined={"n1": 2})
+        decided = decide(nodes, moving)
+        assert (decided.alloc, decided.over) == ({"edt-1": {"n2": 1}}, {"edt-1": {"n1": 2}})
+
+    def test_a_job_that_grows_beyond_its_node_leaves_it_in_one_step(self) -> None:
+        nodes = [node("n1", 1, 0), node("n2", 6)]
+        decided = decide(nodes, running(1, {"n1": 1}, most=6, engines=6))
+        assert (decided.alloc, decided.over) == ({"edt-1": {"n2": 5}}, {"edt-1": {"n1": 1}})
 
 
 class TestLimits:
@@ -103,6 +119,74 @@ class TestGangsOfOthers:
             ("edt-3", ResizeCause.PRIORITY),
             ("edt-4", ResizeCause.PRIORITY),
         ]
+
+
+class TestQueues:
+    def test_an_owner_gets_its_quota_back_and_no_more(self) -> None:
+        borrower = in_queue("/b", running(1, {"n1": 8}, most=8, engines=8))
+        owner = in_queue("/a", waiting(2, most=8, engines=8))
+        queues = [Queue("/a", quota=4), Queue("/b", quota=4)]
+        (action,) = decided_in(queues, [node("n1", 8, 0)], borrower, owner).actions
+        assert (action.job, action.before, action.after, action.cause) == ("edt-1", 8, 4, ResizeCause.RECLAIM)
+
+    def test_a_quota_that_nobody_wants_is_lent(self) -> None:
+        queues = [Queue("/a", quota=4), Queue("/b", quota=4)]
+        job = in_queue("/b", waiting(1, most=8, engines=8))
+        assert decided_in(queues, [node("n1", 8)], job).alloc == {"edt-1": {"n1": 8}}
+
+    @pytest.mark.parametrize(
+        ("policy", "held"),
+        [(Sharing.EFFICIENT, [2, 2]), (Sharing.FAIRSHARE, [2, 2]), (Sharing.PRIORITY, [0, 4]), (Sharing.FIFO, [4, 0])],
+    )
+    def test_each_policy_shares_four_slots_among_an_early_job_and_a_later_one(
+        self, policy: Sharing, held: list[int]
+    ) -> None:
+        later = in_queue("/q", replace(waiting(2, engines=4), priority=2 if policy in IN_TURN else 1))
+        first = in_queue("/q", waiting(1, engines=4))
+        decided = decided_in([Queue("/q", policy=policy)], [node("n1", 4)], first, later)
+            [Queue("/q", policy=policy)], [node("n1", 4)], in_queue("/q", waiting(1, engines=4)), later
+        )
+        assert [sum(decided.alloc[name].values()) for name in ("edt-1", "edt-2")] == held
+
+    def test_a_lower_class_shrinks_before_anything_of_it_ends(self) -> None:
+        low = [running(number, {"n1": 2}, engines=4) for number in (1, 2)]
+        decided = decide([node("n1", 4, 0)], *low, replace(waiting(3, most=2), priority=5, min=2))
+        assert [(a.job, a.verb, a.after, a.cause) for a in decided.actions] == [
+            ("edt-1", Verb.SHRINK, 1, ResizeCause.PRIORITY),
+            ("edt-2", Verb.SHRINK, 1, ResizeCause.PRIORITY),
+        ]
+
+
+class TestReasons:
+    def test_what_keeps_a_job_has_a_code_and_words(self) -> None:
+        held = running(1, {"n1": 1}, most=1, engines=1)
+        for job, code, words in [
+            (replace(waiting(2), after=("edt-1",)), Blocking.DEPENDENCY, "edt-1 must be over before it starts"),
+            (replace(waiting(2), paused="paused by ada"), Blocking.PAUSED, "paused by ada; `edt resume` lets it go on"),
+            (
+                replace(waiting(2), locked="its key is missing"),
+                Blocking.KEY,
+                "its environment cannot be opened: its key is missing",
+            ),
+            (
+                replace(waiting(2), models=("a100",)),
+                Blocking.NODES,
+                "no node with a GPU a100 takes work, and it asks for one (--gpu-model)",
+            ),
+            (replace(waiting(2), min=3), Blocking.CAPACITY, "needs 3 slots at once, the cluster has 1"),
+        ]:
+            told = decide([node("n1", 1, 0)], held, job).explain["edt-2"]
+            assert (told.blocking, told.reason) == (code, words)
+
+    def test_a_job_of_a_lower_priority_is_told_who_comes_first(self) -> None:
+        first = replace(running(1, {"n1": 1}, most=1, engines=1), priority=5)
+        told = decide([node("n1", 1, 0)], first, waiting(2)).explain["edt-2"]
+        assert (told.blocking, told.by) == (Blocking.PRIORITY, ("edt-1",))
+
+    def test_a_full_queue_is_named_with_its_limit(self) -> None:
+        jobs = in_queue("/a", running(1, {"n1": 1}, most=1)), in_queue("/a", waiting(2))
+        told = decided_in([Queue("/a", limit=1)], [node("n1", 4, 3)], *jobs).explain["edt-2"]
+        assert (told.blocking, told.reason) == (Blocking.QUOTA, "queue /a has its limit of 1 slot")
 
 
 class TestLostWhileMoving:

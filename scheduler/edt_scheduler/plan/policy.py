@@ -231,6 +231,8 @@ class _Planning:
         if held >= target:
             return kept
         reach = reach or self._reach(job)
+        if over:  # it is to leave all that it has there
+            reach = replace(reach, avoid=reach.avoid | over.keys())
         if not kept and over:
             return begin(job, target, range(1, target + 1), free, reach)
         if not kept:
