@@ -59,11 +59,11 @@ def _sizes(picture: Picture) -> Iterator[Violation]:
     for row in picture.open:
         if (row["node_id"], row["slot"]) not in there:
             yield Violation(Invariant.I2, row["id"], f"allocation {row['id']} holds slot {row['slot']}, which is none")
-        kept[row["job_id"]] += row["release_asked_at"] is None
+        kept[row["job_id"]] += row["release_asked_at"] is None and not row["until_joined"]
     for job, number in kept.items():
         if (row := picture.jobs.get(job)) is None:
             continue
-        most = row["num_worker"] * row["worker_device_num"]
+        most = max(row["num_worker"] * row["worker_device_num"], row["max_slots"] or 0)
         if number > most:
             yield Violation(Invariant.I2, job, f"edt-{job} holds {number} slots and asked for at most {most}")
 
