@@ -144,8 +144,6 @@ class TestQueues:
         later = in_queue("/q", replace(waiting(2, engines=4), priority=2 if policy in IN_TURN else 1))
         first = in_queue("/q", waiting(1, engines=4))
         decided = decided_in([Queue("/q", policy=policy)], [node("n1", 4)], first, later)
-            [Queue("/q", policy=policy)], [node("n1", 4)], in_queue("/q", waiting(1, engines=4)), later
-        )
         assert [sum(decided.alloc[name].values()) for name in ("edt-1", "edt-2")] == held
 
     def test_a_lower_class_shrinks_before_anything_of_it_ends(self) -> None:
