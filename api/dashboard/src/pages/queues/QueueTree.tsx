@@ -34,7 +34,7 @@ export function QueueTree({ queues, selected }: { readonly queues: readonly Queu
       <div className={styles.tree}>
         <Firsts items={rows} first={FIRST} noun="queue">
           {(shown) => (
-            <div className={styles.scroll} tabIndex={0} role="region" aria-label="Tree of queues">
+            <div className={`${styles.scroll ?? ""} ${styles.high ?? ""}`} tabIndex={0} role="region" aria-label="Tree of queues">
               <table aria-label="Queues" className={styles.table}>
                 <thead>
                   <tr>
