@@ -28,6 +28,7 @@ RUNNING = "edt-1994"
 """The newest of the seeded jobs that runs; some newer ones wait."""
 PAGES = {
     "/jobs": "Jobs",
+    "/queues": "Queues",
     "/timeline": "Timeline",
     "/nodes": "Nodes",
     "/submit": "Submit",
