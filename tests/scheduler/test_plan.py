@@ -233,8 +233,8 @@ class TestImages:
             [in_containers(slots=4, free=3, fixed=True)], running(1, {"n2": 1}, head_node="n2"), waiting(2)
         )
         assert decided.alloc == {"edt-1": {"n2": 1}, "edt-2": {"n2": 1}}
-        nodes = [in_containers(slots=2, free=1, fixed=True), node("n1", 4)]
-        assert decide(nodes, running(1, {"n2": 1}, head_node="n2")).alloc == {"edt-1": {"n2": 1, "n1": 3}}
+        nodes = [in_containers(slots=2, free=1, fixed=True), node("n1", 1)]
+        assert decide(nodes, running(1, {"n2": 1}, head_node="n2")).alloc == {"edt-1": {"n2": 1, "n1": 1}}
 
 
 class TestNodesAlone:

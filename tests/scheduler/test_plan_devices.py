@@ -123,7 +123,8 @@ class TestEveryState:
             new = {name for name, number in decided.alloc[job.id].items() if number > job.alloc.get(name, 0)}
             kinds = {nodes[name].device for name in new}
             assert len(kinds) <= 1
-            assert not kinds or devices.of(job, nodes) in {None, *((kind, "") for kind in kinds)}
+            begun = devices.of(job, nodes)
+            assert kinds <= ({job.device} if job.device is not None else {begun[0]} if begun is not None else kinds)
 
     @given(mixed())
     @settings(max_examples=100, deadline=None)

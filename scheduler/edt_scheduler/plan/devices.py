@@ -2,7 +2,8 @@
 
 A kind is CPU stand-ins, or GPUs of one model. A job that asks for a kind gets no other. A job that asks for none gets
 GPUs where it has a share of them, and otherwise CPU stand-ins; what it has begun with it keeps until its attempt ends.
-If there are GPUs of several models, a job that may use more than one of them begins on those that are asked for least.
+If there are GPUs of several models, a job that may use more than one of them begins on those that are asked for least,
+or where it has a share.
 So each kind of node, with the jobs that use it, is planned as if it were the whole cluster.
 """
 
@@ -38,25 +39,26 @@ def by_kind(state: State, decide: Callable[[State], Plan]) -> Plan:
     for job in state.jobs:
         if not sorting.put(job, of(job, nodes)):
             either.append(job)
-    gpus, cpus = sorting.choose(either)
-    plans = {kind: decide(part(state, kind, jobs)) for kind, jobs in gpus.items()}
-    cpu: Kind = (Device.CPU, "")
-    if cpu not in kinds and not cpus:
-        return _joined(state.jobs, [*plans.values()])
-    on_gpus = {job.id for kind, made in plans.items() for job in gpus[kind] if made.explain[job.id].target}
-    rest = [job for job in either if cpu in kinds and _may_use(job, cpu) and job.id not in on_gpus]
-    plans[cpu] = decide(part(state, cpu, [*cpus, *rest]))
-    on_cpus = {job.id for job in rest if plans[cpu].explain[job.id].target}
-    for kind, jobs in gpus.items():
-        if on_cpus.intersection(job.id for job in jobs):
-            plans[kind] = decide(part(state, kind, [job for job in jobs if job.id not in on_cpus]))
+    jobs_of = sorting.choose()
+    plans: dict[Kind, Plan] = {}
+    waiting: dict[str, Job] = {}
+    for kind in sorted(jobs_of, key=lambda kind: (kind[0] is Device.CPU, kind)):
+        if kind in kinds:
+            jobs_of[kind] += [job for job in waiting.values() if _may_use(job, kind)]
+        plans[kind] = decide(part(state, kind, jobs_of[kind]))
+        open_to = {job.id: job for job in either if job.id in plans[kind].explain}
+        served = {name for name in open_to if plans[kind].explain[name].target}
+        waiting = {name: job for name, job in {**waiting, **open_to}.items() if name not in served}
+        for earlier in [each for each in plans if each != kind and served & plans[each].explain.keys()]:
+            jobs_of[earlier] = [job for job in jobs_of[earlier] if job.id not in served]
+            plans[earlier] = decide(part(state, earlier, jobs_of[earlier]))
     gpus_up = any(node.device is Device.GPU and node.health is Health.UP for node in state.nodes)
-    last = plans.pop(
-        cpu
-    )  # what is said last of a job that waits for either counts: that it waits for GPUs, if some are up
-    whole = _joined(state.jobs, [last, *plans.values()] if gpus_up else [*plans.values(), last])
+    # Of a job that waits for either what is said last counts: that it waits for GPUs, if some are up.
+    order = sorted(plans, key=lambda kind: ((kind[0] is Device.CPU) is not gpus_up, kind))
+    whole = _joined(state.jobs, [plans[kind] for kind in order])
     up = sum(node.slots for node in state.nodes if node.health is Health.UP)
-    crowded = [job for job in rest if _is_crowded_out(job, whole.explain[job.id])]
+    anywhere = (job for job in waiting.values() if job.device is None and not job.models)
+    crowded = [job for job in anywhere if _is_crowded_out(job, whole.explain[job.id])]
     told = {job.id: replace(whole.explain[job.id], reason=all_shared(up)) for job in crowded}
     return replace(whole, explain={**whole.explain, **told})
 
@@ -111,6 +113,7 @@ class _Sorting:
 
     def __init__(self, kinds: Sequence[Kind], state: State) -> None:
         self._kinds = kinds
+        self._jobs = state.jobs
         self._of: dict[Kind, list[Job]] = {kind: [] for kind in kinds}
         self._slots = Counter[Kind]()
         self._containers = {kind_of(node) for node in state.nodes if node.containers and node.health is Health.UP}
@@ -130,22 +133,29 @@ class _Sorting:
             self._of.setdefault(open_to[0], []).append(job)
         return len(open_to) == 1
 
-    def choose(self, either: Sequence[Job]) -> tuple[dict[Kind, list[Job]], list[Job]]:
-        """The jobs by kind of GPU, and those that use CPU stand-ins. Of ``either`` each is with the kind of GPU that it
-        may use of which least is asked for beside what there is.
+    def choose(self) -> dict[Kind, list[Job]]:
+        """The jobs by kind. Those whose kind is not settled are each with the kind of GPU that it may use of which jobs
+        that come before it ask for least, beside what there is; whether these run or wait makes no difference, so that
+        nothing changes when they start. Those that may use no GPU there is are with none.
         """
-        asked = {kind: float(sum(_use(job) for job in jobs)) for kind, jobs in self._of.items()}
-        found = {kind: list(jobs) for kind, jobs in self._of.items() if kind[0] is Device.GPU}
-        for job in sorted(either, key=lambda job: (-job.priority, job.submit, job.id)):
-            fits = [kind for kind in self._kinds if kind in found and _may_use(job, kind)]
-            if job.image is not None:
-                fits = [kind for kind in fits if kind in self._containers] or fits
-            large = [kind for kind in fits if self._slots[kind] >= (job.max if job.gang else job.min)] or fits
-            if large:
-                kind = min(large, key=lambda kind: ((asked[kind] + 1) / (self._slots[kind] or 0.5), kind))
-                asked[kind] += _use(job)
+        chosen = {job.id: kind for kind, jobs in self._of.items() for job in jobs}
+        asked = Counter[Kind]()
+        found: dict[Kind, list[Job]] = {kind: list(jobs) for kind, jobs in self._of.items()}
+        for job in sorted(self._jobs, key=lambda job: (-job.priority, job.submit, job.id)):
+            kind = chosen.get(job.id)
+            if kind is None and (fits := self._fits(job)):
+                kind = min(fits, key=lambda kind: ((asked[kind] + 1) / (self._slots[kind] or 0.5), kind))
                 found[kind].append(job)
-        return found, [job for kind, jobs in self._of.items() if kind[0] is Device.CPU for job in jobs]
+            if kind is not None:
+                asked[kind] += _use(job)
+        return found
+
+    def _fits(self, job: Job) -> list[Kind]:
+        """The kinds of GPU that a job may use, without those that have too few slots for it if others have enough."""
+        fits = [kind for kind in self._kinds if kind[0] is Device.GPU and _may_use(job, kind)]
+        if job.image is not None:
+            fits = [kind for kind in fits if kind in self._containers] or fits
+        return [kind for kind in fits if self._slots[kind] >= (job.max if job.gang else job.min)] or fits
 
 
 def _use(job: Job) -> int:

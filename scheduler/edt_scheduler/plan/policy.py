@@ -120,9 +120,15 @@ class _Planning:
     def _take_back(self, jobs: Sequence[Job], targets: Mapping[str, int], market: Market, found: Places) -> None:
         """Take back what jobs hold above their shares, or where gangs and jobs with an image need it."""
         nodes, kept = self._nodes, self._kept
-        for job in jobs:
-            if not job.gang and kept[job.id] and not targets[job.id]:
-                kept[job.id] = {}
+        without = [job for job in jobs if not job.gang and kept[job.id] and not targets[job.id]]
+        if without:
+            wanted = self._wanted(jobs, {**kept, **found.first}, targets)
+            in_gangs = {name for slots in found.awaited.values() for name in slots}
+            in_queues = self._room_in_queues(jobs, targets, market)
+            for job in without:  # unless nobody could use what it holds
+                is_full = any(in_queues[queue] < 0 for queue in market.limits(job))
+                if is_full or any(name in in_gangs or wanted(nodes[name]) for name in kept[job.id]):
+                    kept[job.id] = {}
         lacking = sum(_lacking(job, targets[job.id], self._now) for job in jobs if job.id not in found.first)
         cleared: set[str] = set()
         if lacking or found.awaited:
@@ -131,25 +137,29 @@ class _Planning:
             self._kept = kept = _clear(jobs, room, lacking, found.taken(), nodes)
             cleared = {name for name, slots in kept.items() if sum(slots.values()) < before[name]}
         self._cleared = cleared
-        wanted: Callable[[Node], bool] | None = None
+        wants: Callable[[Node], bool] | None = None
         in_queues = self._room_in_queues(jobs, targets, market)
         for job in jobs:
             stays = kept[job.id]
             above = sum(stays.values()) - targets[job.id] if stays and job.phase is Phase.RUNNING else 0
             if above > 0:
-                if wanted is None:
-                    wanted = self._wanted(jobs, {**kept, **found.first}, targets)
+                if wants is None:
+                    wants = self._wanted(jobs, {**kept, **found.first}, targets)
                 is_full = any(in_queues[queue] < 0 for queue in market.limits(job))
-                stays = _shrunk(job, stays, above, _anywhere if is_full else wanted, nodes)
+                stays = _shrunk(job, stays, above, _anywhere if is_full else wants, nodes)
             self._alloc[job.id] = stays
 
     def _give(self, jobs: Sequence[Job], targets: Mapping[str, int], found: Places, free: FreeSlots) -> None:
         """Give free slots to jobs below their shares."""
-        alloc = self._alloc
-        for job in jobs:
-            held = alloc[job.id]
-            if len(held) > 1 and not job.gang and sum(held.values()) >= targets[job.id]:
-                alloc[job.id] = self._gathered(job, held, held, free, self._reach(job))
+        spread = [job for job in jobs if len(self._alloc[job.id]) > 1 and not job.gang and not found.awaited]
+        if spread and free.total:
+            wanted = self._wanted(jobs, {**self._alloc, **found.first}, targets)
+            for job in spread:
+                held = self._alloc[job.id]
+                # It may take slots that others want only if they can use those that it leaves.
+                alike = len({wanted(self._nodes[name]) for name in held}) == 1
+                if alike and sum(held.values()) >= targets[job.id]:
+                    self._alloc[job.id] = self._gathered(job, held, held, free, self._reach(job))
         while self._give_once(jobs, targets, found, free):
             pass
 

@@ -13,8 +13,9 @@ rises, and the borrower's falls with it. Users count alike, however many jobs ea
 What the users of one queue have together goes to their jobs' priority classes first: from the highest to the lowest,
 each class gets the least sizes of its jobs, then what else they can use. Within a class its users divide.
 
-Shares are whole workers that add up to what there is. What is left over by rounding goes first to who has more than its
-rounded share already, so that nothing moves back and forth, then to who has used least.
+Shares are whole workers that add up to what there is. What is left over by rounding goes to who lacks the largest part
+of a worker, then to who came first. It does not go by what somebody holds now: shares would then follow what they
+decide, and move back and forth.
 """
 
 from __future__ import annotations
@@ -103,9 +104,8 @@ def _whole(claims: Sequence[Claim], shares: Mapping[str, float], capacity: int) 
     found = {each.id: int(shares[each.id] + 1e-9) for each in claims}
     left = min(capacity, sum(each.most for each in claims)) - sum(found.values())
 
-    def lacks(each: Claim) -> tuple[bool, float, float, tuple[int | str, ...], str]:
-        rest = shares[each.id] - found[each.id]
-        return each.held <= found[each.id], each.usage / (each.weight or 1e-9), -rest, each.order, each.id
+    def lacks(each: Claim) -> tuple[float, tuple[int | str, ...], str]:
+        return -round(shares[each.id] - found[each.id], 6), each.order, each.id
 
     entitled = [each for each in claims if shares[each.id] - found[each.id] > 1e-9 and found[each.id] < each.most]
     for each in sorted(entitled, key=lacks)[: max(0, left)]:

@@ -226,7 +226,7 @@ class Market:
         if policy is Sharing.FAIRSHARE:
             speeds, _ = speeds_of(job, self._per_node, self._state.weights)
             rungs = tuple((size, utility(size, 1)) for size in sorted(speeds.of))
-            offer = Offer(rungs, rungs, float(job.priority))
+            offer = Offer(rungs, rungs, float(job.priority), rungs[-1][0] if rungs else 0)
         else:
             offer = offer_of(job, self._per_node, self._state.weights)
         floor = self._floor(job) if job.deadline is not None else None
@@ -276,7 +276,7 @@ class Market:
             sized[max(size - own, least)] = size
             rungs[max(size - own, least)] = worth
         self._sized[job.id] = sized
-        return Offer(tuple(rungs.items()), (), offer.weight)
+        return Offer(tuple(rungs.items()), (), offer.weight, max(offer.most - own, least))
 
     def _entitled(self) -> dict[_Key, int]:
         most: dict[_Key, dict[int, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
@@ -294,7 +294,7 @@ class Market:
                     uses[1] += job.held or job.max
             elif (bidder := by_id.get(job.id)) and bidder.offer.rungs:
                 uses[0] += bidder.offer.rungs[0][0]
-                uses[1] += bidder.offer.rungs[-1][0]
+                uses[1] += max(bidder.offer.most, bidder.offer.rungs[0][0])
         demands = [
             Demand(
                 queue,

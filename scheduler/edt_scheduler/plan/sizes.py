@@ -144,7 +144,8 @@ def offer_of(job: Job, per_node: int, weights: Weights) -> Offer:
     held = _held(job)
     share = pause_share(speeds.of, held, work, job.pause, weights)
     rungs, corners = _rungs(speeds, held, share, weights)
-    return Offer(rungs, corners, weight_of(work, weights))
+    free, _ = _rungs(speeds, 0, 0.0, weights)
+    return Offer(rungs, corners, weight_of(work, weights), free[-1][0] if free else 0)
 
 
 @lru_cache(maxsize=_KEPT)

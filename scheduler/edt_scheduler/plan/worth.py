@@ -76,6 +76,9 @@ class Offer:
     corners: Rungs
     """Those of them that lie on the upper concave envelope."""
     weight: float = 1.0
+    most: int = 0
+    """What it has use for: the largest size that is worth more to it than all smaller ones, were resizes free. Unlike
+    the rungs it does not depend on what the job holds, and what users are entitled to must not depend on that."""
 
 
 def weight_of(work: Work, weights: Weights) -> float:
@@ -95,7 +98,7 @@ def offer(speeds: Mapping[int, float], held: int, work: Work, pause: float, weig
         weights: the parameters.
     """
     rungs = slowed(tuple(speeds.items()), held, pause_share(speeds, held, work, pause, weights), weights)
-    return Offer(rungs, tuple(envelope(rungs)), weight_of(work, weights))
+    return Offer(rungs, tuple(envelope(rungs)), weight_of(work, weights), max(speeds, default=0))
 
 
 def pause_share(speeds: Mapping[int, float], held: int, work: Work, pause: float, weights: Weights) -> float:
