@@ -240,7 +240,7 @@ class _Search:
                 continue
             if found := self._fit_now(job):
                 starts[job.id] = found
-            elif found := self._fit_later(job, room) or self._fit_instead(job):
+            elif (found := self._fit_later(job, room)) or (found := self._fit_instead(job)):
                 awaited[job.id] = found
                 room.pop(job.id, None)
             elif reserved_for is None and self._reserve(job):
@@ -292,7 +292,7 @@ class _Search:
         return self._fit(job, now, one_by_one, together)[0]
 
     def _fit_later(self, job: Job, room: dict[str, int]) -> dict[str, int]:
-        """The slots that elastic jobs leave to a gang; empty: it has no place.
+        """The slots that elastic jobs leave to a gang; empty: it has no place, or others come first.
 
         ``room`` then gets the number of slots that it could have.
         """
@@ -302,7 +302,7 @@ class _Search:
             known = self._no_place(job)
             if known is None:
                 found, known = self._fit(job, there, self._smallest, self._largest)
-                if found:
+                if found and job.id in self._secured:
                     return found
                 self._most[self._kind(job)] = job.max, known
             most = known

@@ -116,8 +116,9 @@ class Market:
         their priority, and the gangs that wait and are among them. What others hold can be taken from them for these.
         """
         left = {_ALL: self._open, _CONTAINERS: self._in_containers} | self.most
+        by_user = {_pool(key): number for key, number in self.entitled.items()}
         if len(self.entitled) > 1:
-            left |= {_pool(key): number for key, number in self.entitled.items()}
+            left |= by_user
         asking = [
             (each.first, each.order, each.id, each.offer.rungs[0][0], each.pools)
             for each in self._elastic
@@ -134,9 +135,13 @@ class Market:
                 first = (-priority, not in_turn, job.submit)
                 asking.append((first, (job.submit, job.id), job.id, job.max, pools))
         found = set()
+        owed, gangs = dict(left), {job.id for job in self._gangs}
         for *_, name, least, pools in sorted(asking):
             inside = [pool for pool in pools if pool in left]
-            if all(left[pool] >= least for pool in inside):
+            bounds = inside
+            if name in gangs:  # one that is larger than all that its user is entitled to is not kept waiting for ever
+                bounds = [p for p in inside if owed[p] >= least or p not in by_user or left[p] < owed[p]]
+            if all(left[pool] >= least for pool in bounds):
                 found.add(name)
                 for pool in inside:
                     left[pool] -= least
