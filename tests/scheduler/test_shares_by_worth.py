@@ -70,10 +70,15 @@ class TestWorth:
         assert [size for size, _ in rungs] == [1, 2]
 
     def test_a_resize_that_costs_more_than_it_brings_is_not_offered(self) -> None:
-        costly = offers(SPEEDS, 4, Work(1e5), 60.0, Weights())
+        little = {**SPEEDS, 8: 4.0}
+        costly = offers(little, 4, Work(1e5), 60.0, Weights())
         assert max(costly, key=lambda rung: rung[1])[0] == 4
-        cheap = offers(SPEEDS, 4, Work(1e5), 0.5, Weights())
+        cheap = offers(little, 4, Work(1e5), 0.5, Weights())
         assert max(cheap, key=lambda rung: rung[1])[0] == 8
+
+    def test_where_resizes_are_costly_each_holds_for_longer_so_that_a_large_gain_still_pays(self) -> None:
+        for pause in (60.0, 120.0, 250.0):
+            assert max(offers(SPEEDS, 4, Work(1e6), pause, Weights()), key=lambda rung: rung[1])[0] == 8
 
     def test_a_job_that_ends_sooner_than_its_growth_would_pay_stays_as_it_is(self) -> None:
         assert max(offers(SPEEDS, 4, Work(100.0), 5.0, Weights()), key=lambda rung: rung[1])[0] == 4

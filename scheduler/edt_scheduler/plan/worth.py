@@ -42,7 +42,11 @@ class Weights:
     shrink: float = 2.0
     """How often over leaving a size for a smaller one counts its pause."""
     horizon_seconds: float = 600.0
-    """The longest time for which a decision is reckoned to hold."""
+    """For how long a decision is reckoned to hold, unless the job ends before."""
+    horizon_pauses: float = 20.0
+    """The same in pauses of a resize: where resizes are costly, there are fewer of them, and each holds for longer."""
+    least_share: float = 1 / 40
+    """Which part of that time the pause of a resize is reckoned to be at least, so that none is made for little."""
     new_seconds: float = 600.0
     """L of a job of which nothing is known yet."""
     growth: float = 4.0
@@ -107,10 +111,10 @@ def pause_share(speeds: Mapping[int, float], held: int, work: Work, pause: float
     """
     if not held:
         return 0.0
-    horizon = weights.horizon_seconds
+    horizon = max(weights.horizon_seconds, weights.horizon_pauses * pause)
     if work.known:
         horizon = max(1.0, min(horizon, max(work.seconds, LEAST_SECONDS) / speeds[held]))
-    return float(f"{pause / horizon:.1e}")
+    return float(f"{max(pause / horizon, weights.least_share):.1e}")
 
 
 def slowed(speeds: tuple[tuple[int, float], ...], held: int, pause: float, weights: Weights) -> Rungs:
