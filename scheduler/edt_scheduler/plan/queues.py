@@ -6,16 +6,16 @@ jobs there:
 1. Each child gets its quota, as far as it has use for it. If that is more than there is, the quotas are cut alike.
 2. What is left goes to the children by weight, each up to what it has use for and up to its limit. A weight counts less
    for who has used more than its part lately: w' = w * max(0.05, 1 - k * (u / U - w / W)), with usage u of all usage U
-   and weight w of all weights W among those that still want something.
+   and weight w of all weights W among those that still want something. U is at least an hour of all slots.
 
 So a quota that its owner does not use is lent, and it comes back as soon as its owner wants it: the lender's share
 rises, and the borrower's falls with it. Users count alike, however many jobs each has: nobody gains by splitting work.
 What the users of one queue have together goes to their jobs' priority classes first: from the highest to the lowest,
 each class gets the least sizes of its jobs, then what else they can use. Within a class its users divide.
 
-Shares are whole workers that add up to what there is. What is left over by rounding goes to who lacks the largest part
-of a worker, then to who came first. It does not go by what somebody holds now: shares would then follow what they
-decide, and move back and forth.
+Shares are whole workers that add up to what there is. What is left over by rounding goes first to who would get none,
+then to who lacks the largest part of a worker, then to who came first. It does not go by what somebody holds now:
+shares would then follow what they decide, and move back and forth.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ from dataclasses import dataclass
 
 LEAST = 0.05
 """The least part of its weight with which a child counts, whatever it has used."""
+_COUNTS_SECONDS = 3600.0
+"""Usage counts in full once it is as much as all slots have in this time. Less of it says little, and what somebody is
+entitled to would change from one minute to the next.
+"""
 
 
 @dataclass(frozen=True)
@@ -70,17 +74,20 @@ def divide(claims: Sequence[Claim], capacity: int, memory: float = 1.0) -> dict[
         owed = _by_weight(owed, owed, float(capacity))
     left = capacity - sum(owed.values())
     rest = {each.id: each.most - owed[each.id] for each in claims}
-    more = _by_weight(_weights([each for each in claims if rest[each.id] > 0], memory), rest, left)
+    weights = _weights([each for each in claims if rest[each.id] > 0], memory, capacity)
+    more = _by_weight(weights, rest, left)
     return _whole(claims, {name: number + more.get(name, 0.0) for name, number in owed.items()}, capacity)
 
 
-def _weights(claims: Sequence[Claim], memory: float) -> dict[str, float]:
-    """The weights of children, less for who has used more than its part."""
+def _weights(claims: Sequence[Claim], memory: float, capacity: int) -> dict[str, float]:
+    """The weights of children, less for who has used more than its part, in tenths: shares then change rarely."""
     used, weighed = sum(each.usage for each in claims), sum(each.weight for each in claims)
     if not used or not weighed:
         return {each.id: each.weight for each in claims}
+    counts = max(used, _COUNTS_SECONDS * capacity)
     return {
-        each.id: each.weight * max(LEAST, 1 - memory * (each.usage / used - each.weight / weighed)) for each in claims
+        each.id: each.weight * max(LEAST, round(1 - memory * (each.usage - used * each.weight / weighed) / counts, 1))
+        for each in claims
     }
 
 
@@ -104,8 +111,8 @@ def _whole(claims: Sequence[Claim], shares: Mapping[str, float], capacity: int) 
     found = {each.id: int(shares[each.id] + 1e-9) for each in claims}
     left = min(capacity, sum(each.most for each in claims)) - sum(found.values())
 
-    def lacks(each: Claim) -> tuple[float, tuple[int | str, ...], str]:
-        return -round(shares[each.id] - found[each.id], 6), each.order, each.id
+    def lacks(each: Claim) -> tuple[bool, float, tuple[int | str, ...], str]:
+        return found[each.id] > 0, -round(shares[each.id] - found[each.id], 6), each.order, each.id
 
     entitled = [each for each in claims if shares[each.id] - found[each.id] > 1e-9 and found[each.id] < each.most]
     for each in sorted(entitled, key=lacks)[: max(0, left)]:
