@@ -183,7 +183,7 @@ def _pays(
     pause = job.pause if dict(now) == dict(kept) else 0.0  # else it is resized anyway
     if job.head_node not in found:
         pause = max(pause, LEAST_MOVE_SECONDS)
-    horizon = max(weights.horizon_seconds, weights.horizon_pauses * job.pause)
+    horizon = weights.horizon_seconds
     if job.steps_left is not None:
         times = [point.seconds for point in job.points if point.workers == size]
         horizon = min([horizon, *(job.steps_left * seconds for seconds in times)])
