@@ -99,8 +99,9 @@ class Reader:
         half_life: seconds in which usage of the past comes to count half as much.
     """
 
-    def __init__(self, half_life: float) -> None:
+    def __init__(self, half_life: float, *, with_speeds: bool = True) -> None:
         self._half_life = half_life
+        self._with_speeds = with_speeds
         self._cursor: str | None = None
         self._jobs: dict[int, Row[Any]] = {}
         self._slots: dict[int, Sequence[Row[Any]]] = {}
@@ -128,8 +129,10 @@ class Reader:
         """
         self._catch_up_priors(tx, {row.prior_key for row in rows.jobs.values()} - {None}, now)
         return Facts(
-            points=measured(speeds.of_jobs(tx, (row.id for row in rows.jobs.values() if row.fence))),
-            priors=dict(self._priors),
+            points=measured(
+                speeds.of_jobs(tx, (row.id for row in rows.jobs.values() if row.fence and self._with_speeds))
+            ),
+            priors=dict(self._priors) if self._with_speeds else {},
             usage=queues.usage(tx, self._half_life, now),
             freed=allocations.freed_since(tx, now - FREED_SECONDS),
             pause=resizes.usual_pause(tx, _RESIZES),

@@ -73,7 +73,8 @@ def present(platform: Platform) -> Snapshot:
 
 def reader_of(platform: Platform) -> Reader:
     """A new reader for this platform."""
-    return Reader(platform.settings.usage_half_life_hours * _HOUR)
+    settings = platform.settings
+    return Reader(settings.usage_half_life_hours * _HOUR, with_speeds=settings.measured_speeds)
 
 
 class _Conversion:
