@@ -137,7 +137,7 @@ class Settings(BaseSettings):
     usage_days: float = Field(default=2.0, gt=0, le=MOST_DAYS)
     """For how many days each sample of the use of slots is kept."""
     measured_speeds: bool = True
-    """Whether slots go by how fast jobs were measured to train. Otherwise a tenth of each step is taken to be serial."""
+    """Whether slots go by how fast jobs were measured to train. Else a tenth of each step is taken to be serial."""
     usage_half_life_hours: float = Field(default=24.0, gt=0, le=24 * MOST_DAYS, allow_inf_nan=False)
     """In how many hours the slot-seconds that a user has had in a queue come to count half as much."""
     decisions_hours: float = Field(default=48.0, gt=0, le=24 * MOST_DAYS)
