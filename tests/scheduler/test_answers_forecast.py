@@ -150,3 +150,14 @@ def test_it_ends_with_the_jobs_that_are_asked_for() -> None:
 def test_the_first_plan_is_the_one_that_the_scheduler_makes() -> None:
     state = State(0.0, NODES, (gang(1, 4), job(2), job(3)))
     assert forecast(state).settled.first.alloc == plan(state).alloc
+
+
+def test_a_job_that_moves_has_moved_once_its_plans_are_carried_out() -> None:
+    """Its slots on the node that it leaves are free then, and nothing is left to be done."""
+    nodes = (Node("n1", 2, 0, Health.UP), Node("n2", 2, 0, Health.UP))
+    job = Job("edt-1", 1, 2, Phase.RUNNING, 8, alloc={"n2": 2}, until_joined={"n1": 2}, joined={}, head_node="n1")
+    found = settled(State(0.0, nodes, (job,)))
+    (then,) = found.state.jobs
+    assert (dict(then.alloc), dict(then.until_joined), then.head_node) == ({"n2": 2}, {}, "n2")
+    assert [node.free for node in found.state.nodes] == [2, 0]
+    assert found.last.actions == ()

@@ -309,8 +309,8 @@ class Cluster:
                 if self.chance.random() < 0.6:
                     free[name] += leaving.pop(name)
             job = replace(before, leaving=leaving, avoid=before.avoid & leaving.keys())
-            moved |= bool(job.over)
-            if job.over and self.chance.random() < 0.6:
+            moved |= bool(job.until_joined)
+            if job.until_joined and self.chance.random() < 0.6:
                 job = replace(job, joined=job.alloc)
             if job.phase is Phase.RUNNING:
                 job = self._train(job)
@@ -323,8 +323,8 @@ class Cluster:
     def _train(self, job: Job) -> Job:
         self.left[job.id] -= 1
         if self.left[job.id] <= 0:
-            leaving = Counter(job.leaving) + Counter(job.alloc) + Counter(job.over)
-            return replace(job, phase=Phase.ENDING, leaving=leaving, alloc={}, over={})
+            leaving = Counter(job.leaving) + Counter(job.alloc) + Counter(job.until_joined)
+            return replace(job, phase=Phase.ENDING, leaving=leaving, alloc={}, until_joined={})
         if not job.gang and job.engines is None:
             return replace(job, engines=self.chance.randint(1, 8))
         return job

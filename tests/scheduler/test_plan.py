@@ -122,20 +122,24 @@ class TestExamples:
         nodes = [node("n1", 2, 0, Health.DRAINING), node("n2", 2, 0, Health.DRAINING), node("n3", 4)]
         there = running(1, {"n1": 2, "n2": 2})
         first = decide(nodes, there)
-        assert (first.alloc, first.over) == ({"edt-1": {"n3": 1}}, {"edt-1": {"n1": 2, "n2": 1}}), "E is 4"
+        assert (first.alloc, first.until_joined) == ({"edt-1": {"n3": 1}}, {"edt-1": {"n1": 2, "n2": 1}}), "E is 4"
         assert (first.actions[0].verb, first.actions[0].cause) == (Verb.RELOCATE, ResizeCause.DRAIN)
         assert first.head_nodes == {"edt-1": "n1"}
         nodes[2] = node("n3", 4, 3)
-        coming = replace(there, alloc=first.alloc["edt-1"], over=first.over["edt-1"], joined={"n1": 2, "n2": 1})
+        coming = replace(
+            there, alloc=first.alloc["edt-1"], until_joined=first.until_joined["edt-1"], joined={"n1": 2, "n2": 1}
+        )
         assert decide(nodes, coming).actions == ()
         joined = decide(nodes, replace(coming, joined={"n1": 2, "n2": 1, "n3": 1}))
-        assert (joined.alloc, joined.over, joined.head_nodes) == ({"edt-1": {"n3": 4}}, {}, {"edt-1": "n3"})
+        assert (joined.alloc, joined.until_joined, joined.head_nodes) == ({"edt-1": {"n3": 4}}, {}, {"edt-1": "n3"})
 
     def test_a_job_whose_new_engines_were_lost_before_they_joined_goes_on_where_it_was(self) -> None:
         nodes = [node("n1", 2, 0, Health.DRAINING), node("n3", 4, 3), node("n4", 4)]
         there = running(1, {"n3": 1}, engines=8, most=8)
-        lost = decide([nodes[0], node("n3", 4, 3, Health.LOST), nodes[2]], replace(there, over={"n1": 2}, joined={}))
-        assert (lost.alloc["edt-1"], lost.over["edt-1"]) == ({"n4": 4}, {"n1": 2})
+        lost = decide(
+            [nodes[0], node("n3", 4, 3, Health.LOST), nodes[2]], replace(there, until_joined={"n1": 2}, joined={})
+        )
+        assert (lost.alloc["edt-1"], lost.until_joined["edt-1"]) == ({"n4": 4}, {"n1": 2})
 
     def test_a_job_whose_maximum_was_lowered_gives_back_what_is_too_much(self) -> None:
         decided = decide([node("n1", 4, 0)], running(1, {"n1": 4}, most=1))
@@ -297,7 +301,7 @@ def settled(state: State) -> State:
     """The state once plans change it no more and everybody has left who was asked to."""
     for _ in range(30):
         decided = plan(state)
-        if not decided.actions and not any(job.leaving or job.over for job in state.jobs):
+        if not decided.actions and not any(job.leaving or job.until_joined for job in state.jobs):
             return state
         state = apply(state, decided)
         free = {n.id: n.free for n in state.nodes}
@@ -386,9 +390,11 @@ def apply(state: State, decided: Plan) -> State:
             jobs.append(job)
             continue
         leaving = dict(job.leaving)
-        over = decided.over.get(job.id, {})
-        for name in {*job.alloc, *job.over, *target}:
-            gone = job.alloc.get(name, 0) + job.over.get(name, 0) - target.get(name, 0) - over.get(name, 0)
+        until_joined = decided.until_joined.get(job.id, {})
+        for name in {*job.alloc, *job.until_joined, *target}:
+            gone = (
+                job.alloc.get(name, 0) + job.until_joined.get(name, 0) - target.get(name, 0) - until_joined.get(name, 0)
+            )
             free[name] += min(0, gone)
             if gone > 0:
                 leaving[name] = leaving.get(name, 0) + gone
@@ -398,9 +404,11 @@ def apply(state: State, decided: Plan) -> State:
         elif job.phase is Phase.RUNNING:
             phase = Phase.ENDING
         head_node = decided.head_nodes.get(job.id, job.head_node)
-        emptied = frozenset(name for name in job.alloc if name not in {*target, *over} and name != head_node)
+        emptied = frozenset(name for name in job.alloc if name not in {*target, *until_joined} and name != head_node)
         then = replace(job, alloc=dict(target), leaving=leaving, phase=phase, head_node=head_node)
-        jobs.append(replace(then, avoid=job.avoid | emptied, over=over, joined={} if over else None))
+        jobs.append(
+            replace(then, avoid=job.avoid | emptied, until_joined=until_joined, joined={} if until_joined else None)
+        )
     nodes = tuple(replace(node, free=free[node.id]) for node in state.nodes)
     return State(state.now, nodes, tuple(jobs))
 
@@ -454,7 +462,7 @@ class TestEveryState:
                 assert size in {0, stays, *sizes(job.engines, job.max), *([job.cap] if job.cap else [])}
                 assert job.avoid.isdisjoint(decided.alloc[job.id])
             assert size <= max(job.held, job.max)
-            assert size + sum(decided.over.get(job.id, {}).values()) <= max(job.held, job.max, job.engines or 0)
+            assert size + sum(decided.until_joined.get(job.id, {}).values()) <= max(job.held, job.max, job.engines or 0)
 
     @given(states())
     @settings(max_examples=100, deadline=None)
@@ -470,9 +478,9 @@ class TestEveryState:
                 continue
             if job.phase is Phase.RUNNING:
                 assert alloc or not stays
-                over = decided.over.get(job.id, {})
-                assert not alloc or decided.head_nodes[job.id] in {*alloc, *over}
-                assert job.head_node not in over or decided.head_nodes[job.id] == job.head_node
+                until_joined = decided.until_joined.get(job.id, {})
+                assert not alloc or decided.head_nodes[job.id] in {*alloc, *until_joined}
+                assert job.head_node not in until_joined or decided.head_nodes[job.id] == job.head_node
                 if job.head_node in stays and alloc and len(alloc) >= len(stays):  # it does not gather on fewer
                     assert decided.head_nodes[job.id] == job.head_node, "nobody moves for nothing"
             assert (job.id in decided.head_nodes) == bool(alloc)

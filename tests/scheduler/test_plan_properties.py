@@ -45,8 +45,8 @@ def _nodes_hold_it(state: State, decided: Plan) -> None:
     for job in state.jobs:
         barred = job.after or job.locked or job.paused or (job.not_before or 0.0) > state.now
         assert not (barred and job.phase is Phase.WAITING and decided.alloc[job.id]), job.id
-        assert not decided.alloc[job.id].keys() & decided.over.get(job.id, {}).keys(), job.id
-        assert decided.alloc[job.id] or not decided.over.get(job.id), job.id
+        assert not decided.alloc[job.id].keys() & decided.until_joined.get(job.id, {}).keys(), job.id
+        assert decided.alloc[job.id] or not decided.until_joined.get(job.id), job.id
 
 
 def _sizes_are_allowed(state: State, decided: Plan) -> None:
@@ -59,7 +59,7 @@ def _sizes_are_allowed(state: State, decided: Plan) -> None:
             capped = job.cap is not None and job.cap_until is not None and job.cap_until > state.now
             now = replace(job, max=min(job.max, job.cap or job.max)) if capped else replace(job, cap=None)
             assert size in {0, *sizes_of(now)}, job.id
-        elif not job.over and job.id not in decided.over:
+        elif not job.until_joined and job.id not in decided.until_joined:
             stays = sum(n for name, n in job.alloc.items() if healths[name] in {Health.UP, Health.CORDONED})
             assert size <= max(job.max, stays, job.held), job.id
 
@@ -67,7 +67,7 @@ def _sizes_are_allowed(state: State, decided: Plan) -> None:
 def _each_job_has_one_kind(state: State, decided: Plan) -> None:
     nodes = {node.id: node for node in state.nodes}
     for job in state.jobs:
-        there = [name for slots in (decided.alloc[job.id], decided.over.get(job.id, {})) for name in slots]
+        there = [name for slots in (decided.alloc[job.id], decided.until_joined.get(job.id, {})) for name in slots]
         kinds = {devices.kind_of(nodes[name]) for name in there}
         assert len(kinds) <= 1, job.id
         for device, model in kinds if job.phase is Phase.WAITING else ():
@@ -105,11 +105,11 @@ def _slots_are_named(state: State, decided: Plan) -> None:
 
 
 def _now(job: Job, node: Node) -> int:
-    return job.alloc.get(node.id, 0) + job.over.get(node.id, 0)
+    return job.alloc.get(node.id, 0) + job.until_joined.get(node.id, 0)
 
 
 def _then(decided: Plan, job: Job, node: Node) -> int:
-    return decided.alloc[job.id].get(node.id, 0) + decided.over.get(job.id, {}).get(node.id, 0)
+    return decided.alloc[job.id].get(node.id, 0) + decided.until_joined.get(job.id, {}).get(node.id, 0)
 
 
 def limits_hold(state: State) -> None:

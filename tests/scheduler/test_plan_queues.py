@@ -27,7 +27,7 @@ class TestKinds:
     def test_a_job_on_a_gpu_that_drains_keeps_it_until_one_elsewhere_has_joined_beside_cpus_too(self) -> None:
         nodes = [gpus(node("g1", 2, 0, Health.DRAINING)), gpus(node("g2", 4)), node("c1", 4)]
         decided = decide(nodes, running(1, {"g1": 2}, head_node="g1"))
-        assert (decided.alloc["edt-1"], decided.over) == ({"g2": 2}, {"edt-1": {"g1": 2}})
+        assert (decided.alloc["edt-1"], decided.until_joined) == ({"g2": 2}, {"edt-1": {"g1": 2}})
         assert [action.verb for action in decided.actions] == [Verb.RELOCATE]
 
     def test_ranks_count_all_that_wait_whatever_kind_of_slot_they_wait_for(self) -> None:
@@ -61,14 +61,14 @@ class TestLeastSizes:
 class TestMoving:
     def test_a_job_that_moves_does_not_grow_where_it_is_to_leave(self) -> None:
         nodes = [node("n1", 4, 2), node("n2", 1, 0)]
-        moving = replace(running(1, {"n2": 1}, engines=8), over={"n1": 2}, joined={"n1": 2})
+        moving = replace(running(1, {"n2": 1}, engines=8), until_joined={"n1": 2}, joined={"n1": 2})
         decided = decide(nodes, moving)
-        assert (decided.alloc, decided.over) == ({"edt-1": {"n2": 1}}, {"edt-1": {"n1": 2}})
+        assert (decided.alloc, decided.until_joined) == ({"edt-1": {"n2": 1}}, {"edt-1": {"n1": 2}})
 
     def test_a_job_that_grows_beyond_its_node_leaves_it_in_one_step(self) -> None:
         nodes = [node("n1", 1, 0), node("n2", 6)]
         decided = decide(nodes, running(1, {"n1": 1}, most=6, engines=6))
-        assert (decided.alloc, decided.over) == ({"edt-1": {"n2": 5}}, {"edt-1": {"n1": 1}})
+        assert (decided.alloc, decided.until_joined) == ({"edt-1": {"n2": 5}}, {"edt-1": {"n1": 1}})
 
 
 class TestLimits:
@@ -190,9 +190,9 @@ class TestReasons:
 class TestLostWhileMoving:
     def test_a_job_whose_new_engines_are_lost_stays_where_it_was(self) -> None:
         nodes = [node("n1", 2, 0), node("n2", 2, 1, Health.LOST)]
-        moving = replace(running(1, {"n2": 1}, most=2), over={"n1": 2}, joined={"n1": 2})
+        moving = replace(running(1, {"n2": 1}, most=2), until_joined={"n1": 2}, joined={"n1": 2})
         decided = decide(nodes, moving)
-        assert (decided.alloc, decided.over, decided.head_nodes) == ({"edt-1": {"n1": 2}}, {}, {"edt-1": "n1"})
+        assert (decided.alloc, decided.until_joined, decided.head_nodes) == ({"edt-1": {"n1": 2}}, {}, {"edt-1": "n1"})
 
     def test_a_job_gives_up_no_engine_while_there_is_no_place_to_go(self) -> None:
         nodes = [node("n1", 2, 0, Health.DRAINING), node("n2", 4, 0)]

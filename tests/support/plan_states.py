@@ -195,14 +195,14 @@ class _Making:
             for name, names in alloc.items():
                 leaving[name] = leaving.get(name, 0) + len(names)
             return replace(job, phase=Phase.ENDING, leaving=leaving, head_node=head_node, attempts=job.attempts + 1)
-        slots, over, joined = alloc, {}, None
+        slots, until_joined, joined = alloc, {}, None
         can_move = not job.gang and (job.engines or 0) > held and not first.alone
         if kinds.moving and can_move and chance.random() < 0.15:
             to = [node for node in others if node.id not in alloc and self._free[node.id]]
             if to and len(to[0].id):
-                over = {name: len(names) for name, names in alloc.items()}
+                until_joined = {name: len(names) for name, names in alloc.items()}
                 slots = {**alloc, to[0].id: self._taken(to[0].id, 1)}
-                alloc, joined = {to[0].id: slots[to[0].id]}, dict(over)
+                alloc, joined = {to[0].id: slots[to[0].id]}, dict(until_joined)
                 if chance.random() < 0.4:
                     joined[to[0].id] = 1
         return replace(
@@ -211,7 +211,7 @@ class _Making:
             attempts=job.attempts + 1,
             alloc={name: len(names) for name, names in alloc.items()},
             slots=slots,
-            over=over,
+            until_joined=until_joined,
             joined=joined,
             leaving=leaving,
             head_node=head_node,
@@ -240,27 +240,27 @@ def applied(state: State, decided: Plan) -> State:
     free = Counter({node.id: node.free for node in state.nodes})
     jobs = []
     for job in state.jobs:
-        target, over = decided.alloc[job.id], decided.over.get(job.id, {})
+        target, until_joined = decided.alloc[job.id], decided.until_joined.get(job.id, {})
         if job.phase is Phase.ENDING:
             jobs.append(job)
             continue
         leaving = dict(job.leaving)
-        for name in {*job.alloc, *job.over, *target, *over}:
-            gone = _both(job.alloc, job.over, name) - _both(target, over, name)
+        for name in {*job.alloc, *job.until_joined, *target, *until_joined}:
+            gone = _both(job.alloc, job.until_joined, name) - _both(target, until_joined, name)
             free[name] += min(0, gone)
             if gone > 0:
                 leaving[name] = leaving.get(name, 0) + gone
         phase = Phase.RUNNING if target else Phase.ENDING if job.phase is Phase.RUNNING else job.phase
         head_node = decided.head_nodes.get(job.id, job.head_node)
-        stays = {*target, *over, head_node}
-        emptied = frozenset(name for name in (*job.alloc, *job.over) if name not in stays)
+        stays = {*target, *until_joined, head_node}
+        emptied = frozenset(name for name in (*job.alloc, *job.until_joined) if name not in stays)
         jobs.append(
             replace(
                 job,
                 phase=phase,
                 alloc=dict(target),
-                over=over,
-                joined=(job.joined or _sum(job.alloc, job.over)) if over else None,
+                until_joined=until_joined,
+                joined=(job.joined or _sum(job.alloc, job.until_joined)) if until_joined else None,
                 leaving=leaving,
                 head_node=head_node,
                 avoid=job.avoid | emptied,
@@ -287,7 +287,7 @@ def vacated(state: State) -> State:
             free[name] += number
         then = replace(job, leaving={}, avoid=frozenset(), joined=None)
         if job.phase is Phase.ENDING:
-            then = replace(then, phase=Phase.WAITING, alloc={}, over={}, slots={}, head_node=None)
+            then = replace(then, phase=Phase.WAITING, alloc={}, until_joined={}, slots={}, head_node=None)
         jobs.append(then)
     nodes = tuple(_with_names(replace(node, free=free[node.id]), jobs) for node in state.nodes)
     return replace(state, nodes=nodes, jobs=tuple(jobs))
@@ -301,7 +301,9 @@ def at_rest(state: State, most: int) -> tuple[State, int]:
     """
     decided = plan(state)
     for number in range(most):
-        if not decided.actions and not any(job.leaving or job.over or job.phase is Phase.ENDING for job in state.jobs):
+        if not decided.actions and not any(
+            job.leaving or job.until_joined or job.phase is Phase.ENDING for job in state.jobs
+        ):
             return state, number
         state = vacated(applied(state, decided))
         decided = plan(state)
@@ -325,9 +327,9 @@ def _names_then(job: Job, decided: Plan) -> Mapping[str, tuple[str, ...]]:
     return {node: slots for node, slots in then.items() if slots}
 
 
-def _both(alloc: Mapping[str, int], over: Mapping[str, int], node: str) -> int:
-    return alloc.get(node, 0) + over.get(node, 0)
+def _both(alloc: Mapping[str, int], until_joined: Mapping[str, int], node: str) -> int:
+    return alloc.get(node, 0) + until_joined.get(node, 0)
 
 
-def _sum(alloc: Mapping[str, int], over: Mapping[str, int]) -> dict[str, int]:
-    return {name: _both(alloc, over, name) for name in {*alloc, *over}}
+def _sum(alloc: Mapping[str, int], until_joined: Mapping[str, int]) -> dict[str, int]:
+    return {name: _both(alloc, until_joined, name) for name in {*alloc, *until_joined}}

@@ -1,4 +1,4 @@
-"""What becomes of a state when plans are carried out: slots change hands, and asked-back slots come free. Pure.
+"""What becomes of a state when plans are carried out: slots go from job to job, and those that were asked back come free. Pure.
 
 Names of slots play no part here: the states count slots on each node, and plan does the same with them.
 """
@@ -26,7 +26,7 @@ def bare(state: State) -> State:
 
 
 def carried_out(state: State, decided: Plan) -> State:
-    """The state once a plan is carried out and whoever was asked to leave has left.
+    """The state once a plan is carried out, new engines have joined, and whoever was asked to leave has left.
 
     Jobs that end are gone. A job whose attempt was ended by the plan waits again.
     """
@@ -48,8 +48,7 @@ def with_free(state: State) -> State:
     """The state with the free slots of each node counted anew, from what its jobs hold."""
     used = Counter[str]()
     for job in state.jobs:
-        used.update(job.alloc)
-        used.update(job.leaving)
+        used.update(job.used)
     nodes = tuple(_with_free(node, max(0, node.slots - used[node.id])) for node in state.nodes)
     return replace(state, nodes=nodes)
 
@@ -62,7 +61,8 @@ def _then(job: Job, decided: Plan, now: float) -> Job:
     target = {name: number for name, number in decided.alloc.get(job.id, {}).items() if number}
     held = {name: number for name, number in job.alloc.items() if number}
     head_node = decided.head_nodes.get(job.id) if target else None
-    if target == held and not job.leaving and not job.avoid and head_node == job.head_node:
+    left = job.leaving or job.until_joined or job.avoid
+    if target == held and not left and head_node == job.head_node:
         return job
     begins = bool(target) and job.phase is Phase.WAITING
     return replace(
@@ -70,6 +70,7 @@ def _then(job: Job, decided: Plan, now: float) -> Job:
         phase=Phase.RUNNING if target else Phase.WAITING,
         alloc=target,
         leaving={},
+        until_joined={},
         avoid=frozenset(),
         joined=None,
         head_node=head_node,
@@ -121,7 +122,7 @@ def settled(state: State, looks: int = LOOKS) -> Settled:
 
 def _is_open(state: State) -> bool:
     """Whether slots will come free that are still used."""
-    return any(job.phase is Phase.ENDING or job.leaving for job in state.jobs)
+    return any(job.phase is Phase.ENDING or job.leaving or job.until_joined for job in state.jobs)
 
 
 def slots_up(state: State) -> int:

@@ -26,7 +26,7 @@ AT_ONCE = 10
 
 
 @dataclass(frozen=True)
-class Over:
+class Due:
     """A job that has to end."""
 
     number: int
@@ -35,16 +35,16 @@ class Over:
     """Whether it ends as ERROR, since it can never start; else it is stopped."""
 
 
-def over(snapshot: Snapshot, rows: Rows, now: float) -> list[Over]:
+def due(snapshot: Snapshot, rows: Rows, now: float) -> list[Due]:
     """The jobs that have to end now, at most AT_ONCE."""
-    return list(islice(_over(snapshot, rows, now), AT_ONCE))
+    return list(islice(_due(snapshot, rows, now), AT_ONCE))
 
 
-def _over(snapshot: Snapshot, rows: Rows, now: float) -> Iterator[Over]:
+def _due(snapshot: Snapshot, rows: Rows, now: float) -> Iterator[Due]:
     for job in snapshot.state.jobs:
         if job.time_limit is not None and job.time_limit <= 0 and job.phase is not Phase.ENDING:
             row = snapshot.jobs[job.id]
-            yield Over(row.id, f"stopped after its time limit of {row.time_limit:g} s", failed=False)
+            yield Due(row.id, f"stopped after its time limit of {row.time_limit:g} s", failed=False)
     if not rows.others:
         return
     bad = {number: state for number, state in rows.others.items() if state in {JobState.ERROR, JobState.KILLED}}
@@ -52,10 +52,10 @@ def _over(snapshot: Snapshot, rows: Rows, now: float) -> Iterator[Over]:
         if bad and row.after != "[]" and not row.fence:
             ended = next((before for before in parsed(row.after) if before in bad), None)
             if ended is not None:
-                yield Over(number, f"{exec_id(ended)}, after which it had to start, is {bad[ended]}", failed=True)
+                yield Due(number, f"{exec_id(ended)}, after which it had to start, is {bad[ended]}", failed=True)
 
 
-def end(tx: Connection, each: Over, now: float) -> None:
+def end(tx: Connection, each: Due, now: float) -> None:
     """Stop a job that has to end, or end one that has not started. One that is over or being stopped stays as it is."""
     job = jobs.get(tx, each.number)
     if JobState(job.state).terminal or job.stop_requested_at is not None:

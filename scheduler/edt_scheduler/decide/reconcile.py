@@ -96,9 +96,9 @@ class Scheduler:
             facts = self._reader.facts(tx, rows, now)
             shut_out = jobs.fences_due(tx)
         foreseen = self._decide(rows, facts, now)
-        over = limits.over(foreseen.snapshot, rows, now)
-        acted = bool(lost or shut_out or over or foreseen.plan.actions)
-        decided, done = self._act(keys, foreseen, lost or {}, shut_out, over) if acted else (foreseen, set())
+        due = limits.due(foreseen.snapshot, rows, now)
+        acted = bool(lost or shut_out or due or foreseen.plan.actions)
+        decided, done = self._act(keys, foreseen, lost or {}, shut_out, due) if acted else (foreseen, set())
         explained = store_reasons(platform, decided.snapshot, decided.plan, done)
         if done:
             self._record(decided)
@@ -117,7 +117,7 @@ class Scheduler:
         foreseen: Decision,
         lost: Mapping[int, int],
         shut_out: Sequence[Row[Any]],
-        over: Sequence[limits.Over],
+        due: Sequence[limits.Due],
     ) -> tuple[Decision, set[str]]:
         """Apply ``foreseen``, or a new plan if the rows have changed.
 
@@ -135,9 +135,9 @@ class Scheduler:
             noted = _note_raised(tx, raised, open_to, now)
             for node_id, counter in lost.items():
                 supervisors.lose(tx, node_id, counter, now)
-            for each in over:
+            for each in due:
                 limits.end(tx, each, now)
-            if noted or lost or over:
+            if noted or lost or due:
                 rows = read(tx, keys)  # with what this transaction has written
             decided = foreseen if foreseen.rows.same(rows) else self._decide(rows, foreseen.facts, now)
             done = set()
@@ -236,7 +236,7 @@ def _apply(tx: Connection, keys: Keys, snapshot: Snapshot, action: Action, decid
         (snapshot.nodes[node].id, slot) for node, slots in decided.takes.get(action.job, {}).items() for slot in slots
     }
     asked = [row for row in held if (row.node_id, row.slot) in taken]
-    _note_over(tx, snapshot, [row for row in held if row not in asked], decided.over.get(action.job, {}))
+    _note_kept(tx, snapshot, [row for row in held if row not in asked], decided.until_joined.get(action.job, {}))
     if asked:
         lifecycle.take_back(tx, job.id, job.fence, asked, action.cause, action.reason, now, action.numbers)
         lifecycle.settle(tx, job.id, now)
@@ -245,12 +245,12 @@ def _apply(tx: Connection, keys: Keys, snapshot: Snapshot, action: Action, decid
         _give(tx, snapshot, action, decided, given, len(held) - len(asked), now)
 
 
-def _note_over(tx: Connection, snapshot: Snapshot, kept: Sequence[Row[Any]], over: Mapping[str, int]) -> None:
+def _note_kept(tx: Connection, snapshot: Snapshot, kept: Sequence[Row[Any]], until_joined: Mapping[str, int]) -> None:
     """Note which of its slots a job keeps only until an engine elsewhere has joined."""
-    nodes = {snapshot.nodes[name].id for name in over}
-    for until_joined in (False, True):
-        changed = [r.id for r in kept if (r.node_id in nodes) is until_joined and r.until_joined is not until_joined]
-        allocations.keep_until_joined(tx, changed, until_joined=until_joined)
+    nodes = {snapshot.nodes[name].id for name in until_joined}
+    for so in (False, True):
+        changed = [row.id for row in kept if (row.node_id in nodes) is so and row.until_joined is not so]
+        allocations.keep_until_joined(tx, changed, until_joined=so)
 
 
 def _is_readable(tx: Connection, keys: Keys, job: Row[Any], now: float) -> bool:

@@ -183,7 +183,7 @@ class _Conversion:
         # If no engine elsewhere is left, the job stays where it was.
         staying = [each for each in kept if not each.until_joined] or kept
         held = Counter(self._names[each.node_id] for each in staying)
-        over = Counter(self._names[each.node_id] for each in kept) - held
+        until_joined = Counter(self._names[each.node_id] for each in kept) - held
         model = self._models.get(kept[0].node_id) if kept else None
         most = most_slots(row)
         left, ends_by = self._limit(row, attempt)
@@ -225,7 +225,7 @@ class _Conversion:
             attempts=row.fence,
             engines_at=row.engines_at,
             pause=row.pause_seconds / row.pauses if row.pauses else self._pause,
-            over=dict(over),
+            until_joined=dict(until_joined),
             joined=None if row.is_gang else self._joined(kept),
         )
 

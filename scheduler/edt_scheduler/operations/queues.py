@@ -52,7 +52,7 @@ def queues(platform: Platform, *, viewer: UserView) -> QueueTree:
     return QueueTree(
         at=snapshot.state.now,
         slots=sum(node.slots for node in up),
-        used=sum(job.held + sum(job.leaving.values()) for job in snapshot.state.jobs),
+        used=sum(job.used.total() for job in snapshot.state.jobs),
         queues=tuple(own.view(known.get(path, Queue(path)), shown) for path in paths),
     )
 
@@ -240,7 +240,7 @@ class _Own:
         for (queue, user), used in snapshot.state.usage.items():
             self._count(queue, user, usage=used)
         for job in snapshot.state.jobs:
-            held = job.held + sum(job.leaving.values())
+            held = job.used.total()
             ended = job.phase is Phase.ENDING
             self._count(
                 job.queue,

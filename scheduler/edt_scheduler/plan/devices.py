@@ -93,10 +93,8 @@ def part(state: State, kind: Kind, jobs: Sequence[Job]) -> State:
     foreign = Counter[str]()
     for job in state.jobs:
         if job.id not in own:
-            foreign.update(job.alloc)
-            foreign.update(job.over)
-            foreign.update(job.leaving)
-    used = {name for job in jobs for name in (job.head_node, *job.alloc, *job.over, *job.leaving)}
+            foreign.update(job.used)
+    used = {name for job in jobs for name in (job.head_node, *job.used)}
     nodes = []
     for node in state.nodes:
         if kind_of(node) == kind:
@@ -178,16 +176,16 @@ def _joined(jobs: Sequence[Job], plans: Sequence[Plan]) -> Plan:
     """
     place = {job.id: (job.submit, job.id) for job in jobs}
     alloc: dict[str, Mapping[str, int]] = {}
-    over: dict[str, Mapping[str, int]] = {}
+    until_joined: dict[str, Mapping[str, int]] = {}
     head_nodes: dict[str, str] = {}
     explain: dict[str, Explanation] = {}
     for each in plans:
         alloc |= each.alloc
-        over |= each.over
+        until_joined |= each.until_joined
         head_nodes |= each.head_nodes
         explain |= each.explain
     actions = sorted((action for each in plans for action in each.actions), key=lambda action: place[action.job])
-    return Plan(alloc, tuple(actions), head_nodes, _ranked(jobs, explain), over)
+    return Plan(alloc, tuple(actions), head_nodes, _ranked(jobs, explain), until_joined)
 
 
 def _ranked(jobs: Sequence[Job], explain: Mapping[str, Explanation]) -> dict[str, Explanation]:

@@ -25,17 +25,17 @@ def named(state: State, plan: Plan) -> Plan:
     takes: dict[str, _Names] = {}
     actions = []
     for action in plan.actions:
-        job, then, over = jobs[action.job], plan.alloc[action.job], plan.over.get(action.job, {})
+        job, then, until_joined = jobs[action.job], plan.alloc[action.job], plan.until_joined.get(action.job, {})
         given: dict[str, tuple[str, ...]] = {}
         for node, number in then.items():
-            more = number + over.get(node, 0) - job.alloc.get(node, 0) - job.over.get(node, 0)
+            more = number + until_joined.get(node, 0) - job.alloc.get(node, 0) - job.until_joined.get(node, 0)
             if more > 0 and node in free:
                 given[node] = tuple(free[node][:more])
                 del free[node][:more]
         taken = {
-            node: names[: len(names) - then.get(node, 0) - over.get(node, 0)]
+            node: names[: len(names) - then.get(node, 0) - until_joined.get(node, 0)]
             for node, names in job.slots.items()
-            if len(names) > then.get(node, 0) + over.get(node, 0)
+            if len(names) > then.get(node, 0) + until_joined.get(node, 0)
         }
         if given:
             gives[job.id] = given

@@ -74,7 +74,7 @@ class _Planning:
         self._plain = not any(node.alone or node.fixed for node in state.nodes)
         self._asked = sorted(state.jobs, key=lambda job: (job.submit, job.id))
         self._kept: dict[str, Slots] = {}
-        self._over: dict[str, Slots] = {}
+        self._until_joined: dict[str, Slots] = {}
         """Job to what it keeps until an engine elsewhere has joined."""
         self._alloc: dict[str, Slots] = {}
         self._reaches: dict[str, Reach] = {}
@@ -84,11 +84,13 @@ class _Planning:
     def plan(self) -> Plan:
         nodes, now = self._nodes, self._now
         for job in self._asked:
-            self._kept[job.id], over = _stay(job, nodes)
-            if over:
-                self._over[job.id] = over
-        jobs = [_rehomed(_capped(job, now), self._kept[job.id], self._over.get(job.id)) for job in self._asked]
-        market = Market([_settled(job, self._kept[job.id], job.id in self._over) for job in jobs], nodes, self._state)
+            self._kept[job.id], until_joined = _stay(job, nodes)
+            if until_joined:
+                self._until_joined[job.id] = until_joined
+        jobs = [_rehomed(_capped(job, now), self._kept[job.id], self._until_joined.get(job.id)) for job in self._asked]
+        market = Market(
+            [_settled(job, self._kept[job.id], job.id in self._until_joined) for job in jobs], nodes, self._state
+        )
         found = places(jobs, self._kept, nodes, self._reach, market.allowance, market.secured, now)
         gangs = {job.id: self._kept[job.id] or found.of(job) for job in jobs if job.gang}
         self._beside = dict(found.beside)
@@ -103,19 +105,21 @@ class _Planning:
         self._give(jobs, targets, found, free)
         self._give_rest(jobs, targets, market, free)
         for job in jobs:  # until somebody has left slots for it, it stays
-            if job.id in self._over and not self._alloc[job.id]:
-                self._over.pop(job.id)
+            if job.id in self._until_joined and not self._alloc[job.id]:
+                self._until_joined.pop(job.id)
                 self._alloc[job.id] = _emptied(job, nodes) if targets[job.id] else {}
         head_nodes = {job.id: self._head_node(job, found) for job in jobs if self._alloc[job.id]}
         short = tuple(job for job in jobs if targets[job.id] > job.held)
-        situation = Situation(self._state, nodes, targets, self._alloc, self._over, found, shared, market, short)
+        situation = Situation(
+            self._state, nodes, targets, self._alloc, self._until_joined, found, shared, market, short
+        )
         actions = tuple(
             action for job in self._asked if (action := change(job, head_nodes.get(job.id), situation)) is not None
         )
         left = FreeSlots(self._up, self._left())
         then = [_next(job, self._alloc[job.id]) for job in jobs]
         explained = explain(then, situation, left, self._reach_then)
-        return Plan(self._alloc, actions, head_nodes, explained, self._over)
+        return Plan(self._alloc, actions, head_nodes, explained, self._until_joined)
 
     def _take_back(self, jobs: Sequence[Job], targets: Mapping[str, int], market: Market, found: Places) -> None:
         """Take back what jobs hold above their shares, or where gangs and jobs with an image need it."""
@@ -230,20 +234,20 @@ class _Planning:
 
         What it grows by is taken out of ``free``.
         """
-        over = self._over.get(job.id)
-        if job.phase is Phase.ENDING or (job.phase is Phase.RUNNING and not kept and not over):
+        until_joined = self._until_joined.get(job.id)
+        if job.phase is Phase.ENDING or (job.phase is Phase.RUNNING and not kept and not until_joined):
             return kept
         if not is_due(job, self._now):
             return kept
         held = sum(kept.values())
-        if over and job.engines is not None:
-            target = min(target, job.engines - sum(over.values()))  # both train together for a moment
+        if until_joined and job.engines is not None:
+            target = min(target, job.engines - sum(until_joined.values()))  # both train together for a moment
         if held >= target:
             return kept
         reach = reach or self._reach(job)
-        if over:  # it is to leave all that it has there
-            reach = replace(reach, avoid=reach.avoid | over.keys())
-        if not kept and over:
+        if until_joined:  # it is to leave all that it has there
+            reach = replace(reach, avoid=reach.avoid | until_joined.keys())
+        if not kept and until_joined:
             return begin(job, target, range(1, target + 1), free, reach)
         if not kept:
             return self._begun(job, target, free, reach)
@@ -258,13 +262,13 @@ class _Planning:
 
     def _gathered(self, job: Job, kept: Slots, now: Slots, free: FreeSlots, reach: Reach) -> Slots:
         """``now``, or as many slots on fewer nodes. If it keeps none of its own there, it leaves them later."""
-        if job.phase is not Phase.RUNNING or job.id in self._over or job.over or self._beside:
+        if job.phase is not Phase.RUNNING or job.id in self._until_joined or job.until_joined or self._beside:
             return now  # where slots are reserved, a job that gathers on them would keep one
         found = on_fewer(job, kept, now, free, reach, self._nodes, self._state.weights)
         if found is None:
             return now
         if not any(name in kept for name in found):
-            self._over[job.id] = kept
+            self._until_joined[job.id] = kept
         return found
 
     def _begun(self, job: Job, target: int, free: FreeSlots, reach: Reach) -> Slots:
@@ -306,7 +310,7 @@ class _Planning:
 
     def _head_node(self, job: Job, found: Places) -> str:
         alloc = self._alloc[job.id]
-        stays = job.gang or job.head_node in alloc or job.head_node in self._over.get(job.id, {})
+        stays = job.gang or job.head_node in alloc or job.head_node in self._until_joined.get(job.id, {})
         if job.phase is Phase.RUNNING and job.head_node is not None and stays:
             return job.head_node
         first = found.first.get(job.id, {})
@@ -318,10 +322,10 @@ class _Planning:
         for job in self._state.jobs:
             then = self._alloc[job.id]
             if then is not job.alloc:
-                over = self._over.get(job.id, {})
+                until_joined = self._until_joined.get(job.id, {})
                 for name, number in then.items():
                     if name in left:
-                        held = job.alloc.get(name, 0) + job.over.get(name, 0) - over.get(name, 0)
+                        held = job.alloc.get(name, 0) + job.until_joined.get(name, 0) - until_joined.get(name, 0)
                         left[name] -= max(0, number - held)
         return left
 
@@ -334,42 +338,46 @@ def _stay(job: Job, nodes: Mapping[str, Node]) -> tuple[Slots, Slots]:
     """
     if job.paused is not None or job.phase is not Phase.RUNNING:
         return {}, {}
-    if not job.over and all(slots and not leaves(nodes[node]) for node, slots in job.alloc.items()):
+    if not job.until_joined and all(slots and not leaves(nodes[node]) for node, slots in job.alloc.items()):
         return job.alloc, {}
     if job.gang:
         return ({}, {}) if any(n and leaves(nodes[name]) for name, n in job.alloc.items()) else (job.alloc, {})
     stays = {node: slots for node, slots in job.alloc.items() if slots and not leaves(nodes[node])}
-    over: Slots
+    until_joined: Slots
     if stays:
         has_joined = job.joined is None or any(job.joined.get(node) for node in stays)
-        over = {} if has_joined else {node: n for node, n in job.over.items() if nodes[node].health is not Health.LOST}
-        return stays, over
-    healthy = {node: n for node, n in job.over.items() if n and not leaves(nodes[node])}
+        until_joined = (
+            {}
+            if has_joined
+            else {node: n for node, n in job.until_joined.items() if nodes[node].health is not Health.LOST}
+        )
+        return stays, until_joined
+    healthy = {node: n for node, n in job.until_joined.items() if n and not leaves(nodes[node])}
     if healthy:  # its new engines were lost: it goes on where it was
         return healthy, {}
-    over = _emptied(job, nodes)
-    if not over or job.engines is None or job.engines < 2 or any(nodes[name].alone for name in over):
+    until_joined = _emptied(job, nodes)
+    if not until_joined or job.engines is None or job.engines < 2 or any(nodes[name].alone for name in until_joined):
         return {}, {}
-    if sum(over.values()) >= job.engines:  # one engine less makes room for one elsewhere
-        over = give_back(job, over, sum(over.values()) - job.engines + 1, nodes)
-    return {}, over
+    if sum(until_joined.values()) >= job.engines:  # one engine less makes room for one elsewhere
+        until_joined = give_back(job, until_joined, sum(until_joined.values()) - job.engines + 1, nodes)
+    return {}, until_joined
 
 
 def _emptied(job: Job, nodes: Mapping[str, Node]) -> Slots:
     """What a job holds on nodes that are being drained, none of which it can keep for long."""
-    return {node: n for held in (job.over, job.alloc) for node, n in held.items() if n and _drains(nodes[node])}
+    return {node: n for held in (job.until_joined, job.alloc) for node, n in held.items() if n and _drains(nodes[node])}
 
 
 def _drains(node: Node) -> bool:
     return node.health is Health.DRAINING
 
 
-def _rehomed(job: Job, kept: Slots, over: Slots | None) -> Job:
+def _rehomed(job: Job, kept: Slots, until_joined: Slots | None) -> Job:
     """The job with a new head node, if it keeps slots but none of them on its present head node.
 
     The head node of a gang never moves: a rank there that has finished has only given its slot back.
     """
-    moves = kept and job.head_node not in kept and not (over and job.head_node in over) and not job.gang
+    moves = kept and job.head_node not in kept and not (until_joined and job.head_node in until_joined) and not job.gang
     return replace(job, head_node=head_node_of(kept)) if moves else job
 
 

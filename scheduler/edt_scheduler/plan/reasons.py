@@ -35,7 +35,7 @@ class Situation:
     """Job to its share."""
     alloc: Mapping[str, Mapping[str, int]]
     """Job to the slots that it holds after the plan."""
-    over: Mapping[str, Mapping[str, int]]
+    until_joined: Mapping[str, Mapping[str, int]]
     """Job to the slots that it keeps besides until an engine on the others has joined."""
     found: Places
     shared: Shares
@@ -98,13 +98,13 @@ def leaves(node: Node) -> bool:
 
 def change(job: Job, head_node: str | None, situation: Situation) -> Action | None:
     """What changes for a job, with its reason as a code and in words; None if nothing changes."""
-    alloc, over = situation.alloc[job.id], situation.over.get(job.id, {})
+    alloc, until_joined = situation.alloc[job.id], situation.until_joined.get(job.id, {})
     if job.phase is Phase.ENDING or (job.phase is Phase.WAITING and not alloc):
         return None
     homed = head_node == job.head_node or job.gang
-    if homed and (alloc is job.alloc or dict(alloc) == _held(job)) and dict(over) == dict(job.over):
+    if homed and (alloc is job.alloc or dict(alloc) == _held(job)) and dict(until_joined) == dict(job.until_joined):
         return None
-    verb, cause, reason = _what(job, alloc, over, situation)
+    verb, cause, reason = _what(job, alloc, until_joined, situation)
     share, entitled, gain = situation.targets[job.id], situation.entitled(job), situation.gain(job)
     numbers = {"share": float(share), "entitled": float(entitled), "gain": round(gain, 3)}
     return Action(job.id, verb, job.held, sum(alloc.values()), reason, cause, numbers)
@@ -115,7 +115,7 @@ def _held(job: Job) -> dict[str, int]:
 
 
 def _what(
-    job: Job, alloc: Mapping[str, int], over: Mapping[str, int], situation: Situation
+    job: Job, alloc: Mapping[str, int], until_joined: Mapping[str, int], situation: Situation
 ) -> tuple[Verb, ResizeCause, str]:
     """What is done to a job, why, and the reason in words."""
     if job.phase is Phase.WAITING:
@@ -129,20 +129,20 @@ def _what(
         return Verb.PREEMPT, *_takers(job, situation)
     if not alloc:
         return Verb.MOVE, ResizeCause.DRAIN, _emptied(emptied, nodes)
-    if bool(over) != bool(job.over):
-        return _relocation(job, alloc, over, nodes)
+    if bool(until_joined) != bool(job.until_joined):
+        return _relocation(job, alloc, until_joined, nodes)
     return _resize(job, alloc, held, situation)
 
 
 def _relocation(
-    job: Job, alloc: Mapping[str, int], over: Mapping[str, int], nodes: Mapping[str, Node]
+    job: Job, alloc: Mapping[str, int], until_joined: Mapping[str, int], nodes: Mapping[str, Node]
 ) -> tuple[Verb, ResizeCause, str]:
     """A job gets slots elsewhere and keeps its own for now, or leaves those that it has kept."""
-    left = over or job.over
+    left = until_joined or job.until_joined
     emptying = any(leaves(nodes[node]) for node in left)
     cause = ResizeCause.DRAIN if emptying else ResizeCause.COMPACT
     why = _emptied(sorted(left), nodes) if emptying else "jobs then lie on fewer nodes"
-    if over:
+    if until_joined:
         return Verb.RELOCATE, cause, why
     return Verb.LEAVE, cause, f"its engines on {', '.join(sorted(alloc))} have joined: {why}"
 

@@ -71,6 +71,11 @@ class Market:
         self._sized: dict[str, dict[int, int]] = {}
         """Job that holds slots on nodes that take no work, to the size that each number of other slots makes."""
         self._gangs = [job for job in jobs if job.gang]
+        self._of_gangs = Counter[str]()
+        """User in a queue, and queue with a limit, to the slots that gangs hold there."""
+        for job in self._gangs:
+            if job.held:
+                self._of_gangs.update(dict.fromkeys((_pool(self.key(job)), *self.limits(job)), job.held))
         self._elsewhere = Counter[str]()
         """Queue with a limit to the slots that its elastic jobs hold on nodes that take no work."""
         if self.most and not self._all_up:
@@ -100,15 +105,16 @@ class Market:
             gang: the gang that waits.
             granted: other waiting gangs that get their slots.
         """
-        running = [(job, job.held) for job in self._gangs if job.held] + [(job, job.max) for job in granted]
-        mine = sum(held for job, held in running if self.key(job) == self.key(gang))
+        pool = _pool(self.key(gang))
+        used = self._of_gangs.copy()
+        for job in granted:
+            used.update(dict.fromkeys((_pool(self.key(job)), *self.limits(job)), job.max))
         alone = len(self.entitled) < 2
-        most = max(0, self.entitled.get(self.key(gang), 0) - mine) if mine and not alone else self._open
+        most = max(0, self.entitled.get(self.key(gang), 0) - used[pool]) if used[pool] and not alone else self._open
         later = self._open
-        for queue in self._limited(gang.queue):
-            used = sum(held for job, held in running if queue.id in above(job.queue))
-            most = min(most, max(0, (queue.limit or 0) - used))
-            later = min(later, queue.limit or 0)
+        for queue in self.limits(gang):
+            most = min(most, max(0, self.most[queue] - used[queue]))
+            later = min(later, self.most[queue])
         return most, later
 
     def secured(self) -> frozenset[str]:

@@ -7,6 +7,7 @@ them: the database's states do, a simulator's need not.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -132,7 +133,7 @@ class Job:
     models: tuple[str, ...] = ()
     """The only models of GPUs that it may get, in lower case; empty: any."""
     slots: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Node to the names of the slots in ``alloc`` and ``over``, in the order in which they are given back: first those
+    """Node to the names of the slots in ``alloc`` and ``until_joined``, in the order in which they are given back: first those
     that the node does not have any more, then the youngest. Empty also where a state names no slots."""
     attempts: int = 0
     """How many attempts it has had."""
@@ -140,7 +141,7 @@ class Job:
     """When its script has reported E, in seconds since the epoch."""
     pause: float = 0.5
     """Seconds that a resize costs it: the mean of its own, or of all jobs."""
-    over: Mapping[str, int] = field(default_factory=dict)
+    until_joined: Mapping[str, int] = field(default_factory=dict)
     """Node to slots that it leaves as soon as an engine on those in ``alloc`` has joined its training."""
     joined: Mapping[str, int] | None = None
     """Node to the engines of the job there that have joined its training; None: all have."""
@@ -149,6 +150,14 @@ class Job:
     def held(self) -> int:
         """The number of slots that the job holds."""
         return sum(self.alloc.values())
+
+    @property
+    def used(self) -> Counter[str]:
+        """Node to all slots that the job uses: those that it holds, that it keeps for now, and that it is leaving."""
+        used = Counter(self.alloc)
+        used.update(self.until_joined)
+        used.update(self.leaving)
+        return used
 
 
 @dataclass(frozen=True)
@@ -252,8 +261,8 @@ class Plan:
     head_nodes: Mapping[str, str]
     """The head node of every job that holds slots then: the present one, or a successor among the nodes it keeps."""
     explain: Mapping[str, Explanation]
-    over: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Job to the slots that it keeps besides until an engine on its new ones has joined (``Job.over``)."""
+    until_joined: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Job to the slots that it keeps besides until an engine on its new ones has joined (``Job.until_joined``)."""
     gives: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """Job to node to the names of the free slots that it gets. Empty where the state names none."""
     takes: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
