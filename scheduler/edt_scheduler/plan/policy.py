@@ -29,9 +29,10 @@ from edt_scheduler.plan import devices, naming
 from edt_scheduler.plan.free_slots import FreeSlots, Reach
 from edt_scheduler.plan.gangs import Places, make_room, places
 from edt_scheduler.plan.placement import begin, give_back, head_node_of, on_fewer, reach_of, take
-from edt_scheduler.plan.reasons import Situation, change, explain, leaves
+from edt_scheduler.plan.reasons import Situation, change, explain
 from edt_scheduler.plan.shares import Market, is_due
 from edt_scheduler.plan.sizes import least_of, sizes_of
+from edt_scheduler.plan.standing import afterwards, as_shared, capped, emptied, kept_of, with_head_node
 from edt_scheduler.plan.state import Job, Node, Phase, Plan, State
 
 Slots = Mapping[str, int]
@@ -84,12 +85,14 @@ class _Planning:
     def plan(self) -> Plan:
         nodes, now = self._nodes, self._now
         for job in self._asked:
-            self._kept[job.id], until_joined = _stay(job, nodes)
+            self._kept[job.id], until_joined = kept_of(job, nodes)
             if until_joined:
                 self._until_joined[job.id] = until_joined
-        jobs = [_rehomed(_capped(job, now), self._kept[job.id], self._until_joined.get(job.id)) for job in self._asked]
+        jobs = [
+            with_head_node(capped(job, now), self._kept[job.id], self._until_joined.get(job.id)) for job in self._asked
+        ]
         market = Market(
-            [_settled(job, self._kept[job.id], job.id in self._until_joined) for job in jobs], nodes, self._state
+            [as_shared(job, self._kept[job.id], job.id in self._until_joined) for job in jobs], nodes, self._state
         )
         found = places(jobs, self._kept, nodes, self._reach, market.allowance, market.secured, now)
         gangs = {job.id: self._kept[job.id] or found.of(job) for job in jobs if job.gang}
@@ -107,7 +110,7 @@ class _Planning:
         for job in jobs:  # until somebody has left slots for it, it stays
             if job.id in self._until_joined and not self._alloc[job.id]:
                 self._until_joined.pop(job.id)
-                self._alloc[job.id] = _emptied(job, nodes) if targets[job.id] else {}
+                self._alloc[job.id] = emptied(job, nodes) if targets[job.id] else {}
         head_nodes = {job.id: self._head_node(job, found) for job in jobs if self._alloc[job.id]}
         short = tuple(job for job in jobs if targets[job.id] > job.held)
         situation = Situation(
@@ -117,7 +120,7 @@ class _Planning:
             action for job in self._asked if (action := change(job, head_nodes.get(job.id), situation)) is not None
         )
         left = FreeSlots(self._up, self._left())
-        then = [_next(job, self._alloc[job.id]) for job in jobs]
+        then = [afterwards(job, self._alloc[job.id]) for job in jobs]
         explained = explain(then, situation, left, self._reach_then)
         return Plan(self._alloc, actions, head_nodes, explained, self._until_joined)
 
@@ -197,13 +200,13 @@ class _Planning:
         if not free.total:
             return
         alloc = self._alloc
-        wanted = self._wanted([_next(job, alloc[job.id]) for job in jobs], alloc, targets)
+        wanted = self._wanted([afterwards(job, alloc[job.id]) for job in jobs], alloc, targets)
         rest = FreeSlots((node for node in self._up if not wanted(node)), dict(free.items()))
         if not rest.total:
             return
         room = self._room_in_queues(jobs, targets, market)
         growing = [
-            (sum(alloc[job.id].values()), job.submit, job.id, _next(job, alloc[job.id]))
+            (sum(alloc[job.id].values()), job.submit, job.id, afterwards(job, alloc[job.id]))
             for job in jobs
             if alloc[job.id] and not job.gang and market.useful(job.id) and job.phase is not Phase.ENDING
         ]
@@ -330,66 +333,6 @@ class _Planning:
         return left
 
 
-def _stay(job: Job, nodes: Mapping[str, Node]) -> tuple[Slots, Slots]:
-    """What a job keeps of the slots it holds, and what it keeps until an engine elsewhere has joined its training.
-
-    A gang keeps all its slots, or none. A paused job keeps nothing. If nothing is kept, the attempt ends, and the job
-    starts elsewhere.
-    """
-    if job.paused is not None or job.phase is not Phase.RUNNING:
-        return {}, {}
-    if not job.until_joined and all(slots and not leaves(nodes[node]) for node, slots in job.alloc.items()):
-        return job.alloc, {}
-    if job.gang:
-        return ({}, {}) if any(n and leaves(nodes[name]) for name, n in job.alloc.items()) else (job.alloc, {})
-    stays = {node: slots for node, slots in job.alloc.items() if slots and not leaves(nodes[node])}
-    until_joined: Slots
-    if stays:
-        has_joined = job.joined is None or any(job.joined.get(node) for node in stays)
-        until_joined = (
-            {}
-            if has_joined
-            else {node: n for node, n in job.until_joined.items() if nodes[node].health is not Health.LOST}
-        )
-        return stays, until_joined
-    healthy = {node: n for node, n in job.until_joined.items() if n and not leaves(nodes[node])}
-    if healthy:  # its new engines were lost: it goes on where it was
-        return healthy, {}
-    until_joined = _emptied(job, nodes)
-    if not until_joined or job.engines is None or job.engines < 2 or any(nodes[name].alone for name in until_joined):
-        return {}, {}
-    if sum(until_joined.values()) >= job.engines:  # one engine less makes room for one elsewhere
-        until_joined = give_back(job, until_joined, sum(until_joined.values()) - job.engines + 1, nodes)
-    return {}, until_joined
-
-
-def _emptied(job: Job, nodes: Mapping[str, Node]) -> Slots:
-    """What a job holds on nodes that are being drained, none of which it can keep for long."""
-    return {node: n for held in (job.until_joined, job.alloc) for node, n in held.items() if n and _drains(nodes[node])}
-
-
-def _drains(node: Node) -> bool:
-    return node.health is Health.DRAINING
-
-
-def _rehomed(job: Job, kept: Slots, until_joined: Slots | None) -> Job:
-    """The job with a new head node, if it keeps slots but none of them on its present head node.
-
-    The head node of a gang never moves: a rank there that has finished has only given its slot back.
-    """
-    moves = kept and job.head_node not in kept and not (until_joined and job.head_node in until_joined) and not job.gang
-    return replace(job, head_node=head_node_of(kept)) if moves else job
-
-
-def _capped(job: Job, now: float) -> Job:
-    """The job with its maximum lowered to its cap, as long as the cap lasts. Nothing caps a gang."""
-    if job.cap is None:
-        return job
-    if job.gang or job.cap_until is None or job.cap_until <= now:
-        return replace(job, cap=None, cap_until=None)
-    return replace(job, max=min(job.max, job.cap))
-
-
 def _clear(
     jobs: Sequence[Job],
     kept: dict[str, dict[str, int]],
@@ -434,17 +377,6 @@ def _lacking(job: Job, target: int, now: float) -> int:
     return least_of(job) if could else 0
 
 
-def _next(job: Job, alloc: Slots) -> Job:
-    """The job as the next plan would see it: it holds ``alloc``, and its other slots are being vacated."""
-    if (job.phase is not Phase.RUNNING and not alloc) or alloc is job.alloc:
-        return job
-    emptied = {node for node, slots in job.alloc.items() if slots and not alloc.get(node) and node != job.head_node}
-    leaving = {node: slots for node, slots in job.leaving.items() if slots}
-    leaving |= {node: slots for node, slots in job.alloc.items() if slots > alloc.get(node, 0)}
-    phase = Phase.RUNNING if job.phase is Phase.WAITING else job.phase
-    return replace(job, phase=phase, alloc=alloc, leaving=leaving, avoid=job.avoid | emptied)
-
-
 def _shrunk(job: Job, kept: Slots, above: int, wanted: Callable[[Node], bool], nodes: Mapping[str, Node]) -> Slots:
     """``kept`` without up to ``above`` slots on ``wanted`` nodes, cut down to one of the job's sizes."""
     there = {node: slots for node, slots in kept.items() if wanted(nodes[node])}
@@ -454,11 +386,3 @@ def _shrunk(job: Job, kept: Slots, above: int, wanted: Callable[[Node], bool], n
 
 def _anywhere(_: Node) -> bool:
     return True
-
-
-def _settled(job: Job, kept: Slots, moving: bool) -> Job:
-    """The job as the shares should see it. A running job that keeps no slot counts as ending, unless it is moving."""
-    if kept is job.alloc:
-        return job
-    phase = Phase.ENDING if job.phase is Phase.RUNNING and not kept and not moving else job.phase
-    return replace(job, phase=phase, alloc=kept)

@@ -133,8 +133,8 @@ class Job:
     models: tuple[str, ...] = ()
     """The only models of GPUs that it may get, in lower case; empty: any."""
     slots: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Node to the names of the slots in ``alloc`` and ``until_joined``, in the order in which they are given back: first those
-    that the node does not have any more, then the youngest. Empty also where a state names no slots."""
+    """Node to the names of the slots in ``alloc`` and ``until_joined``, in the order in which they are given back:
+    first those that the node does not have any more, then the youngest. Empty also where a state names no slots."""
     attempts: int = 0
     """How many attempts it has had."""
     engines_at: float | None = None
