@@ -1,7 +1,7 @@
 /** The nodes: what they hold, how they are. A node's details and the question before a drain have addresses. */
 
 import { useQuery } from "@tanstack/react-query";
-import { Search, Server, ServerOff } from "lucide-react";
+import { Server, ServerOff } from "lucide-react";
 import { useNavigate, useParams, useSearchParams } from "react-router";
 
 import { nodesQuery } from "../../api/nodes";
@@ -12,6 +12,7 @@ import { EmptyState } from "../../components/EmptyState";
 import { percent, plural } from "../../components/format";
 import { PageHead } from "../../components/Page";
 import { ProblemNote } from "../../components/ProblemNote";
+import { QueryFilter } from "../../components/QueryFilter";
 import { Skeleton } from "../../components/Skeleton";
 import { ForbiddenPage } from "../problem/ForbiddenPage";
 import { NodeCard } from "./NodeCard";
@@ -39,7 +40,7 @@ export function NodesPage() {
   return (
     <>
       <PageHead title="Nodes" name={name ?? "Nodes"} sub={data && data.length > 0 ? <Summary nodes={data} /> : "The machines that offer slots"}>
-        {data && data.length > 3 && <Filter />}
+        {data && data.length > 3 && <QueryFilter label="Filter nodes by name, address or health" placeholder="Name, address or health" />}
       </PageHead>
       {error ? (
         <ProblemNote error={error} onRetry={() => void refetch()} />
@@ -73,27 +74,5 @@ function Summary({ nodes }: { readonly nodes: readonly Node[] }) {
       {up} of {plural(nodes.length, "node")} up · {held} of {plural(slots, "slot")} held
       {use === null ? "" : ` · ${percent(use)} busy`}
     </span>
-  );
-}
-
-function Filter() {
-  const [search, setSearch] = useSearchParams();
-  return (
-    <label className={styles.filter}>
-      <Search size={14} aria-hidden />
-      <span className="visually-hidden">Filter nodes by name, address or health</span>
-      <input
-        type="text" placeholder="Name, address or health" spellCheck={false} value={search.get("q") ?? ""}
-        onChange={(event) => {
-          const q = event.target.value;
-          setSearch((before) => {
-            const after = new URLSearchParams(before);
-            if (q) after.set("q", q);
-            else after.delete("q");
-            return after;
-          }, { replace: true });
-        }}
-      />
-    </label>
   );
 }

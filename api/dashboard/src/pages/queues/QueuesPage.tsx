@@ -4,7 +4,7 @@
  */
 
 import { useQuery } from "@tanstack/react-query";
-import { ListTree, Plus, Search, SlidersHorizontal, Trash2 } from "lucide-react";
+import { ListTree, Plus, SlidersHorizontal, Trash2 } from "lucide-react";
 import { useNavigate, useParams, useSearchParams } from "react-router";
 
 import { queuesQuery } from "../../api/queues";
@@ -16,6 +16,7 @@ import { number, plural } from "../../components/format";
 import { PageHead } from "../../components/Page";
 import { Facts, Panel } from "../../components/Panel";
 import { ProblemNote } from "../../components/ProblemNote";
+import { QueryFilter } from "../../components/QueryFilter";
 import { Skeleton } from "../../components/Skeleton";
 import { ForbiddenPage } from "../problem/ForbiddenPage";
 import { isQueueVerb, QueueDialog } from "./QueueDialogs";
@@ -43,7 +44,7 @@ export function QueuesPage() {
   return (
     <>
       <PageHead title="Queues" name={path === "" ? "Queues" : path} sub={data ? <Summary data={data} /> : "How slots are divided, and among whom"}>
-        {data && data.queues.length > MANY && <Filter />}
+        {data && data.queues.length > MANY && <QueryFilter label="Filter queues by path" placeholder="Part of a path" />}
         {admin && (
           <Button icon={Plus} disabled={!data} onClick={() => ask("add")}>
             Add queue
@@ -135,34 +136,6 @@ function Shown({ queue, queues, ask }: { readonly queue: Queue; readonly queues:
         />
       </Panel>
     </div>
-  );
-}
-
-function Filter() {
-  const [search, setSearch] = useSearchParams();
-  return (
-    <label className={styles.filter}>
-      <Search size={14} aria-hidden />
-      <span className="visually-hidden">Filter queues by path</span>
-      <input
-        type="text"
-        placeholder="Part of a path"
-        spellCheck={false}
-        value={search.get("q") ?? ""}
-        onChange={(event) => {
-          const words = event.target.value;
-          setSearch(
-            (before) => {
-              const after = new URLSearchParams(before);
-              if (words) after.set("q", words);
-              else after.delete("q");
-              return after;
-            },
-            { replace: true },
-          );
-        }}
-      />
-    </label>
   );
 }
 
