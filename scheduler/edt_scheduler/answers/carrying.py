@@ -1,4 +1,4 @@
-"""What becomes of a state when plans are carried out: slots go from job to job, and those that were asked back come free. Pure.
+"""What becomes of a state when plans are carried out: slots go from job to job, and asked-back ones come free. Pure.
 
 Names of slots play no part here: the states count slots on each node, and plan does the same with them.
 """

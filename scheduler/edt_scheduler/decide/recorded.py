@@ -116,7 +116,7 @@ def differences(before: Plan, now: Plan) -> list[str]:
                 f"{name} of {job}: {getattr(one, name)!s} in the record, {getattr(other, name)!s} now"
                 for name in changed
             ]
-    for name in ("head_nodes", "gives", "takes", "explain"):
+    for name in ("head_nodes", "until_joined", "gives", "takes", "explain"):
         was, is_now = getattr(before, name), getattr(now, name)
         for job in dict.fromkeys((*was, *is_now)):
             if was.get(job) != is_now.get(job):
