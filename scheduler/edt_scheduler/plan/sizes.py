@@ -17,8 +17,10 @@ from edt_scheduler.plan.curves import SERIAL, Curve, Point
 from edt_scheduler.plan.state import Job
 from edt_scheduler.plan.worth import Offer, Rungs, Weights, Work, envelope, pause_share, slowed, weight_of
 
-_KEPT = 100_000
-"""So many answers are kept, since one plan after the other asks for the same."""
+_KEPT = 40_000
+"""So many answers are kept, since one plan after the other asks for the same: enough for 12,500 jobs on 100,000 slots.
+Each may hold a size for every slot of a job, so many more of them would fill the scheduler's memory.
+"""
 
 
 def sizes(engines: int | None, most: int) -> tuple[int, ...]:
