@@ -186,6 +186,13 @@ class TestReasons:
         told = decided_in([Queue("/a", limit=1)], [node("n1", 4, 3)], *jobs).explain["edt-2"]
         assert (told.blocking, told.reason) == (Blocking.QUOTA, "queue /a has its limit of 1 slot")
 
+    def test_the_limit_of_the_root_holds_for_all_jobs_together(self) -> None:
+        jobs = waiting(1, 4, engines=4), in_queue("/a", waiting(2, 4, engines=4)), in_queue("/b", waiting(3))
+        decided = decided_in([Queue("", limit=2), Queue("/a")], [node("n1", 8)], *jobs)
+        assert sum(sum(slots.values()) for slots in decided.alloc.values()) == 2
+        told = decided.explain["edt-3"]
+        assert (told.blocking, told.reason) == (Blocking.QUOTA, "the root queue has its limit of 2 slots")
+
 
 class TestLostWhileMoving:
     def test_a_job_whose_new_engines_are_lost_stays_where_it_was(self) -> None:

@@ -196,7 +196,8 @@ class _Tree:
 
     def divided(self, capacity: int) -> dict[tuple[str, str], int]:
         found: dict[tuple[str, str], int] = {}
-        left = [("", capacity)]
+        limit = self._known.get("", Queue("")).limit
+        left = [("", capacity if limit is None else min(capacity, limit))]
         while left:
             path, slots = left.pop()
             here = {f"\0{each.user}": each for each in self._users.get(path, ())}

@@ -328,7 +328,8 @@ def _no_share(job: Job, situation: Situation, cluster: _Up) -> _Obstacle:
         return Blocking.CAPACITY, f"needs {_slots(least, job.device)} at once, the cluster has {slots}", ()
     limited = situation.market.limited(job)
     if limited is not None and _used_in(limited[0], situation) + least > limited[1]:
-        return Blocking.QUOTA, f"queue {limited[0]} has its limit of {_slots(limited[1])}", ()
+        which = f"queue {limited[0]}" if limited[0] else "the root queue"
+        return Blocking.QUOTA, f"{which} has its limit of {_slots(limited[1])}", ()
     key, holders = situation.market.key(job), situation.holders
     used, entitled = situation.used.get(key, 0), situation.entitled(job)
     if situation.claimants > 1 and used + least > entitled:

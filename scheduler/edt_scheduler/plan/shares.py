@@ -178,7 +178,7 @@ class Market:
         pools |= {queue: max(0, most - self._elsewhere[queue]) for queue, most in self.most.items()}
         owed = {_pool(key): number for key, number in self.entitled.items()}
         for job in self._gangs:
-            for pool in (_pool(self.key(job)), *above(job.queue)):
+            for pool in (_pool(self.key(job)), *self.limits(job)):
                 for each in (owed, pools):
                     if pool in each:
                         each[pool] = max(0, each[pool] - taken[job.id])
@@ -329,7 +329,8 @@ class Market:
 
     def _limited(self, path: str) -> list[Queue]:
         """A queue and those above it that have a limit."""
-        return [q for each in above(path) if (q := self._queues.get(each)) is not None and q.limit is not None]
+        above_it = (self._queues.get(each) for each in (*above(path), ""))
+        return [queue for queue in above_it if queue is not None and queue.limit is not None]
 
 
 def is_due(job: Job, now: float) -> bool:
