@@ -5,8 +5,8 @@ BIN    := $(VENV)/bin
 # Elsewhere than on a machine whose index holds the CPU build of torch, take it from PyTorch itself:
 #   make demo TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
 TORCH_INDEX_URL ?=
-EXTRAS := server,agent,docker,torch,onnx,tensorboard,dev
-DOCUMENTED := openedt fabric_model callbacks emetrics pyedt runai variable_batch_size edt_contract edt_runner edt_emulate edt_agent edt_scheduler edt_api edt_cli
+EXTRAS := server,agent,docker,kubernetes,torch,onnx,tensorboard,dev
+DOCUMENTED := openedt fabric_model callbacks emetrics pyedt runai variable_batch_size edt_contract edt_runner edt_emulate edt_agent edt_provisioner edt_scheduler edt_api edt_cli
 DASHBOARD := api/dashboard/packaging/dashboard_build.py
 export DEVICES DEMO_FAULT FRAMEWORK CHAOS_SECONDS CHAOS_SEED CHAOS_DATABASE CHAOS_WITHOUT
 

@@ -46,6 +46,53 @@ class Node:
     """Model of its GPUs, in lower case; "": they are all alike, or not GPUs. No attempt spans two models."""
     free_slots: tuple[str, ...] = ()
     """The names of its free slots, in the node's order. Empty also where a state names no slots."""
+    only_for: str | None = None
+    """The only job that may use it: its pool's cluster manager was asked for it by this job. None: any job may."""
+
+
+@dataclass(frozen=True)
+class Requested:
+    """One node that a pool's cluster manager was asked for and that is not gone."""
+
+    node: str
+    """The node's name, also before it is there."""
+    asked_at: float
+    """When, in seconds since the epoch."""
+    job: str | None = None
+    """The job that asked for it; None: it is for any job."""
+    granted: bool = False
+    """Whether it is there: its agent has registered."""
+    ending: bool = False
+    """Whether it is given up already."""
+    reason: str = ""
+    """Why it is not there, in the cluster manager's own words."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Nodes that another cluster manager gives and takes: Kubernetes, Slurm."""
+
+    id: str
+    slots: int
+    """Slots of each node."""
+    most: int
+    """The most nodes, as an administrator has set it."""
+    least: int = 0
+    """The fewest nodes, idle ones too."""
+    per_job: bool = True
+    """Whether each node is asked for by one job and used by no other."""
+    device: Device = Device.CPU
+    model: str = ""
+    """Model of its GPUs, in lower case; "": they are all alike, or not GPUs."""
+    containers: bool = False
+    """Whether a node starts in the image that a job asks for."""
+    patience: float = 120.0
+    """Seconds after which a node that does not come is given up."""
+    requested: tuple[Requested, ...] = ()
+    refused: Mapping[str, float] = field(default_factory=dict)
+    """Job ("": any) to when it may ask again, in seconds since the epoch, after a node did not come in time."""
+    away: bool = False
+    """Whether its provisioner is not heard from, or the cluster manager does not answer: nothing new is asked for."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +218,7 @@ class State:
     queues: tuple[Queue, ...] = ()
     usage: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """(queue, user) to the slot-seconds of the past, decayed."""
+    pools: tuple[Pool, ...] = ()
     freed: Mapping[tuple[str, str], Freed] = field(default_factory=dict)
     """(node, slot) to who has just left it, for the slots that are free again since a minute or so."""
     weights: Weights = field(default_factory=Weights)
@@ -223,6 +271,7 @@ class Blocking(enum.StrEnum):
     RESERVED = "reserved"  # the slots are kept for a gang that waits for longer
     TOPOLOGY = "topology"  # enough slots, but not where it can use them together
     DEPENDENCY = "dependency"  # a job that must be over first is not
+    ASKED = "asked"  # another cluster manager was asked for nodes, and they are not there
 
 
 @dataclass(frozen=True)
@@ -253,6 +302,30 @@ class Explanation:
 
 
 @dataclass(frozen=True)
+class Ask:
+    """Nodes that a pool's cluster manager is to be asked for."""
+
+    pool: str
+    job: str | None
+    """The job that asks; None: they are for any job."""
+    nodes: int
+    first: bool = True
+    """Whether the job needs them to start. Otherwise it only grows by them."""
+    group: int = 0
+    """How many nodes the job needs at once, because it is a gang; 0: it is none."""
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """A node that a pool's cluster manager was asked for and that is not wanted any more."""
+
+    node: str
+    why: str
+    refused: bool = False
+    """Whether it did not come within its pool's patience, so that its job asks for none for a while."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """The planner's answer. ``alloc`` maps every job to the slots that it holds after the actions."""
 
@@ -267,3 +340,6 @@ class Plan:
     """Job to node to the names of the free slots that it gets. Empty where the state names none."""
     takes: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """Job to node to the names of the slots that it gives back. Empty where the state names none."""
+    asks: tuple[Ask, ...] = ()
+    """Nodes to ask for, beside those that were asked for before."""
+    give_ups: tuple[GiveUp, ...] = ()
