@@ -45,6 +45,8 @@ def options(
 
 app.command("up")(up.up)
 app.command("agent")(up.agent)
+app.command("kubernetes")(up.kubernetes)
+app.command("slurm")(up.slurm)
 app.command("doctor")(doctor.doctor)
 app.command("submit")(submit.submit)
 app.command("ls")(jobs.ls)

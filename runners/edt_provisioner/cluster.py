@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from edt_contract.pools import NodeRequest, NodeState
+from edt_contract.pools import NodeRequest, NodeState, PoolOffer
 
 
 class ClusterAway(Exception):
@@ -14,6 +14,9 @@ class ClusterAway(Exception):
 
 class Cluster(Protocol):
     """One cluster manager. All methods may be repeated at any time; each may raise ClusterAway."""
+
+    def offer(self) -> PoolOffer:
+        """The pool that it can be, for the registration."""
 
     def nodes(self) -> Sequence[NodeState]:
         """All nodes of this pool that the cluster manager knows, those that have ended too until they are removed."""
@@ -29,7 +32,8 @@ class Cluster(Protocol):
         """End nodes, whether they run, are pending or have ended, and remove what is left of them."""
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` from a thread of its own whenever something may have changed. A hint: it may stay away."""
+        """Start to call ``changed``, from a thread of its own, whenever something may have changed. It is a hint that
+        may stay away."""
 
     def close(self) -> None:
-        """End the thread of ``watch``. The nodes stay."""
+        """End what ``watch`` has started. The nodes stay."""

@@ -1,4 +1,4 @@
-"""The commands ``edt up`` and ``edt agent``."""
+"""The commands ``edt up``, ``edt agent``, ``edt kubernetes`` and ``edt slurm``."""
 
 from __future__ import annotations
 
@@ -60,34 +60,70 @@ def up(
                 place.sockets().rmdir()
 
 
+ApiOption = Annotated[str | None, typer.Option(help="URL of the API (EDT_API).")]
+TokenOption = Annotated[str | None, typer.Option(help="The join token: in join-token of the platform's home.")]
+TokenFileOption = Annotated[Path | None, typer.Option(help="A file with it, which keeps it out of `ps`.")]
+PoolOption = Annotated[str | None, typer.Option(help="The pool's name; default the cluster manager's.")]
+
+
 def agent(
     context: typer.Context,
-    api: Annotated[str | None, typer.Option(help="URL of the API (EDT_API).")] = None,
-    token: Annotated[str | None, typer.Option(help="The join token: in join-token of the platform's home.")] = None,
-    token_file: Annotated[Path | None, typer.Option(help="A file with it, which keeps it out of `ps`.")] = None,
+    api: ApiOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
     home: HomeOption = None,
     name: Annotated[str | None, typer.Option(help="Name of this node; default the machine's.")] = None,
     host: Annotated[str | None, typer.Option(help="Address at which other nodes reach this one.")] = None,
 ) -> None:
     """Make this machine a node of a platform. The folder of jobs must lie at the same path as there."""
     _need("celery", "pynvml", what="edt agent", extra="agent")
-    place = Home(home_folder(home))
+    options = {"--api": api or context.obj, "--name": name, "--host": host}
+    _become(["edt_agent"], Home(home_folder(home)), token, token_file, options)
+
+
+def kubernetes(
+    context: typer.Context,
+    api: ApiOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    home: HomeOption = None,
+    pool: PoolOption = None,
+) -> None:
+    """Get nodes from a Kubernetes cluster as jobs need them: a pod each. docs/kubernetes.md has the settings."""
+    _need("kubernetes", "pydantic_settings", what="edt kubernetes", extra="kubernetes")
+    options = {"--api": api or context.obj, "--pool": pool}
+    _become(["edt_provisioner", "kubernetes"], Home(home_folder(home)), token, token_file, options)
+
+
+def slurm(
+    context: typer.Context,
+    api: ApiOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    home: HomeOption = None,
+    pool: PoolOption = None,
+) -> None:
+    """Get nodes from a Slurm cluster as jobs need them: a Slurm job each. docs/slurm.md has the settings."""
+    _need("pydantic_settings", what="edt slurm", extra="agent")
+    options = {"--api": api or context.obj, "--pool": pool}
+    _become(["edt_provisioner", "slurm"], Home(home_folder(home)), token, token_file, options)
+
+
+def _become(
+    module: list[str], place: Home, token: str | None, token_file: Path | None, options: dict[str, str | None]
+) -> None:
+    """Replace this process by a service of OpenEDT, so that the service gets the signals."""
     token = token or os.environ.get("EDT_JOIN_TOKEN")
     if token and token_file is None:
         token_file = place.path / "run" / "join-token"  # other users can see arguments, but not this file
         write_whole(token_file, token + "\n", mode=0o600)
-    words = [*PYTHON, "edt_agent", "--home", str(place.path)]
-    for option, value in (
-        ("--api", api or context.obj),
-        ("--token-file", token_file),
-        ("--name", name),
-        ("--host", host),
-    ):
+    words = [*PYTHON, *module, "--home", str(place.path)]
+    for option, value in {**options, "--token-file": token_file}.items():
         words += [option, str(value)] if value else []
     environ = {**os.environ, TAG_VARIABLE: place.tag}
     environ.pop("EDT_JOIN_TOKEN", None)
     sys.stdout.flush()
-    os.execve(words[0], words, environ)  # noqa: S606  the agent replaces this process, so it gets the signals
+    os.execve(words[0], words, environ)  # noqa: S606
 
 
 def _need(*modules: str, what: str, extra: str) -> None:
