@@ -8,6 +8,7 @@
     │   ├── NoSuchImage
     │   ├── NoSuchFramework
     │   ├── NoSuchQueue
+    │   ├── NoSuchPool
     │   ├── NoSuchDecision
     │   └── NoSuchToken
     ├── Conflict
@@ -15,6 +16,8 @@
     │   ├── PasswordChanged
     │   ├── LastAdmin
     │   ├── NodeInUse
+    │   ├── NodeNotWanted
+    │   ├── PoolInUse
     │   ├── QueueInUse
     │   ├── IllegalTransition
     │   ├── AlreadyLeading
@@ -31,6 +34,7 @@
     │   ├── UserInvalid
     │   ├── TokenInvalid
     │   ├── NodeInvalid
+    │   ├── PoolInvalid
     │   ├── ImageInvalid
     │   ├── FrameworkInvalid
     │   ├── ChangeInvalid
@@ -123,6 +127,13 @@ class NoSuchQueue(NotFound):
         super().__init__(f"no queue {path[:128]!r}: list them with `edt queues`")
 
 
+class NoSuchPool(NotFound):
+    """There is no pool of this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no pool {name[:64]!r}: list them with `edt pools`")
+
+
 class NoSuchDecision(NotFound):
     """There is no recorded decision of this number."""
 
@@ -180,6 +191,20 @@ class NodeInUse(Conflict):
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"node {name!r} cannot be removed: {why}")
+
+
+class NodeNotWanted(Conflict):
+    """The node was asked for, and is not wanted any more. Its agent must end."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"node {name!r} is not wanted any more: {why}")
+
+
+class PoolInUse(Conflict):
+    """The pool cannot be removed while its provisioner or one of its nodes is there."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"pool {name!r} cannot be removed: {why}")
 
 
 class QueueInUse(Conflict):
@@ -277,6 +302,10 @@ class TokenInvalid(Invalid):
 
 class NodeInvalid(Invalid):
     """The node cannot be registered: its name, slots or cores are not accepted."""
+
+
+class PoolInvalid(Invalid):
+    """There can be no such pool, or it cannot have such numbers."""
 
 
 class ImageInvalid(Invalid):

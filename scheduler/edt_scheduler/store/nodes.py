@@ -80,7 +80,7 @@ def every(tx: Connection) -> list[Row[Any]]:
 
 def for_the_plan(tx: Connection) -> list[Row[Any]]:
     """Every node, with the columns that a decision needs. No heartbeat changes these columns."""
-    columns = nodes.c["id", "name", "intent", "lost_at", "launcher", "alone"]
+    columns = nodes.c["id", "name", "intent", "lost_at", "launcher", "alone", "pool_id", "only_for"]
     return list(tx.execute(select(*columns).order_by(nodes.c.id)))
 
 
@@ -141,8 +141,9 @@ def touch(tx: Connection, node_id: int) -> int:
     return int(tx.execute(query.returning(nodes.c.version)).scalar_one())
 
 
-def intend(tx: Connection, node_id: int, intent: Intent) -> None:
-    tx.execute(update(nodes).where(nodes.c.id == node_id).values(intent=intent))
+def intend(tx: Connection, node_id: int, intent: Intent, leaving_why: str | None = None) -> None:
+    """Note what is wanted of the node. ``leaving_why``: why it is emptied, if no administrator has asked for it."""
+    tx.execute(update(nodes).where(nodes.c.id == node_id).values(intent=intent, leaving_why=leaving_why))
 
 
 def remove(tx: Connection, node_id: int, now: float) -> None:

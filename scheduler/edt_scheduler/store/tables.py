@@ -352,8 +352,73 @@ nodes = Table(
     Column("usage_at", Double),  # time of the newest slot_usage
     Column("removed_at", Double),  # since then on no list; it was lost, and its history stays
     Column("alone", Boolean, nullable=False, server_default=false()),  # no attempt uses this node and another one
+    Column("pool_id", Id, ForeignKey("pools.id")),  # null: it was not asked for
+    Column("only_for", Id),  # number of the only job that may use it; null: any job
+    Column("leaving_why", Text),  # why it is being emptied, if it leaves by itself
     CheckConstraint("intent IN ('open', 'cordoned', 'draining')", name="intent"),
     CheckConstraint("cores >= 1", name="cores"),
+)
+
+pools = Table(
+    "pools",  # nodes that another cluster manager gives and takes; see edt_contract.pools.PoolOffer
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("kind", Text, nullable=False),  # kubernetes, slurm, process
+    Column("slots", Integer, nullable=False),  # of each node
+    Column("max_nodes", Integer, nullable=False),
+    Column("max_set", Boolean, nullable=False, server_default=false()),  # by an administrator, as the next two
+    Column("min_nodes", Integer, nullable=False),
+    Column("min_set", Boolean, nullable=False, server_default=false()),
+    Column("patience_seconds", Double, nullable=False),
+    Column("patience_set", Boolean, nullable=False, server_default=false()),
+    Column("idle_seconds", Double, nullable=False),
+    Column("per_job", Boolean, nullable=False),
+    Column("containers", Boolean, nullable=False),
+    Column("device", Text, nullable=False),
+    Column("model", Text, nullable=False),  # of the GPUs, in lower case; "": they are all alike, or not GPUs
+    Column("note", Text, nullable=False),
+    Column("named", BigInteger, nullable=False, server_default="0"),  # number of the newest node's name
+    Column("trouble", Text),  # why the cluster manager does not answer; null: it does
+    Column("registered_at", Double, nullable=False),
+    Column("seen_at", Double, nullable=False),
+    Column("removed_at", Double),
+    CheckConstraint("slots >= 1", name="slots"),
+    CheckConstraint("min_nodes >= 0 AND max_nodes >= 0", name="size"),
+    CheckConstraint("patience_seconds > 0 AND idle_seconds > 0", name="seconds"),
+    CheckConstraint("device IN ('cpu', 'gpu')", name="device"),
+    partial_index("uq_pools_name", "removed_at IS NULL", "name", unique=True),
+    sqlite_autoincrement=True,
+)
+
+node_requests = Table(
+    "node_requests",  # nodes that a pool's cluster manager was asked for
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("pool_id", Id, ForeignKey("pools.id"), nullable=False),
+    Column("node", Text, nullable=False, unique=True),  # the node's name; it is never used twice
+    Column("job_id", Id),  # number of the only job that may use it, which may be gone; null: any job
+    Column("first", Boolean, nullable=False),  # the job needs it to start
+    Column("group_size", Integer, nullable=False),  # number of nodes of a gang; 0: it is none
+    Column("asked_at", Double, nullable=False),  # since when it is waited for
+    Column("state", Text, nullable=False, server_default="asked"),  # asked, or an edt_contract.pools.PoolState
+    Column("reason", Text, nullable=False, server_default=text("''")),  # of its state, in the cluster manager's words
+    Column("created_at", Double),  # when the cluster manager was first seen to know it
+    Column("granted_at", Double),  # when its agent registered; null: it is not there
+    Column("give_up_at", Double, index=True),  # since when it is not wanted
+    Column("give_up_why", Text),
+    Column("refused", Boolean, nullable=False, server_default=false()),  # it did not come within the pool's patience
+    Column("ended_at", Double, index=True),
+    Column("ended_reason", Text),
+    Column("oom", Boolean, nullable=False, server_default=false()),  # it was ended because it used too much memory
+    CheckConstraint("state IN ('asked', 'refused', 'pending', 'running', 'ended')", name="state"),
+    CheckConstraint("group_size >= 0", name="group_size"),
+    CheckConstraint("(give_up_at IS NULL) = (give_up_why IS NULL)", name="given_up"),
+    CheckConstraint(
+        "(ended_at IS NULL) = (ended_reason IS NULL) AND (ended_at IS NULL) = (state <> 'ended')", name="over"
+    ),
+    partial_index("ix_node_requests_open", "ended_at IS NULL", "pool_id"),
+    sqlite_autoincrement=True,
 )
 
 images = Table(
