@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edt_scheduler.answers.carrying import bare, carried_out, settled
 from edt_scheduler.answers.changes import (
     ANY,
     Change,
@@ -26,6 +25,7 @@ from edt_scheduler.answers.changes import (
     said,
 )
 from edt_scheduler.answers.expected import PastError
+from edt_scheduler.answers.settling import settled
 from edt_scheduler.answers.sight import Sight
 from edt_scheduler.answers.suggestions import Suggestion
 from edt_scheduler.answers.verdicts import Verdict
@@ -34,6 +34,7 @@ from edt_scheduler.answers.why import Explained, WhyNotMore, explained
 from edt_scheduler.errors import ChangeInvalid
 from edt_scheduler.model.nodes import Device
 from edt_scheduler.model.states import Health
+from edt_scheduler.plan.carrying import bare, carried_out
 from edt_scheduler.plan.curves import Point
 from edt_scheduler.plan.policy import plan
 from edt_scheduler.plan.queues import Queue, Sharing

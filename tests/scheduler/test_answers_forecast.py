@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from edt_scheduler.answers.carrying import settled, without
 from edt_scheduler.answers.forecast import HORIZON_SECONDS, UNKNOWN_SECONDS, forecast
+from edt_scheduler.answers.settling import settled
 from edt_scheduler.model.states import Health
+from edt_scheduler.plan.carrying import without
 from edt_scheduler.plan.curves import Point
 from edt_scheduler.plan.policy import plan
 from edt_scheduler.plan.state import Job, Node, Phase, State

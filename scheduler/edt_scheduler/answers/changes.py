@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from edt_scheduler.answers.carrying import with_free, without
 from edt_scheduler.errors import ChangeInvalid
 from edt_scheduler.model.nodes import Device
 from edt_scheduler.model.queues import belongs_to
 from edt_scheduler.model.states import Health
+from edt_scheduler.plan.carrying import with_free, without
 from edt_scheduler.plan.queues import Queue, Sharing
 from edt_scheduler.plan.state import Job, Node, Phase, State
 

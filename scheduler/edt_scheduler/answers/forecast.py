@@ -13,7 +13,8 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from edt_scheduler.answers.carrying import LOOKS, Settled, bare, settled, slots_up, without
+from edt_scheduler.answers.settling import LOOKS, Settled, settled
+from edt_scheduler.plan.carrying import bare, slots_up, without
 from edt_scheduler.plan.sizes import speeds_of
 from edt_scheduler.plan.state import Blocking, Job, State
 

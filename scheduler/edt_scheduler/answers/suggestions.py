@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from edt_scheduler.answers.carrying import Settled, settled, slots_up
 from edt_scheduler.answers.changes import (
     Change,
     JobResumed,
@@ -23,10 +22,12 @@ from edt_scheduler.answers.changes import (
     said,
     usual_device,
 )
+from edt_scheduler.answers.settling import Settled, settled
 from edt_scheduler.answers.sight import Sight
 from edt_scheduler.answers.verdicts import bar, least
 from edt_scheduler.model.nodes import Device
 from edt_scheduler.model.states import Health
+from edt_scheduler.plan.carrying import slots_up
 from edt_scheduler.plan.queues import Queue, above
 from edt_scheduler.plan.state import Job, Phase, State
 

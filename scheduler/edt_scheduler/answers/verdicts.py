@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edt_scheduler.answers.carrying import Settled
 from edt_scheduler.answers.changes import number
+from edt_scheduler.answers.settling import Settled
 from edt_scheduler.answers.sight import Hidden, Sight, most_first
 from edt_scheduler.model.states import Health
 from edt_scheduler.plan.state import Job, Node

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from edt_scheduler.answers.carrying import bare, slots_up
 from edt_scheduler.answers.changes import NEW, Change, JobStopped, changed, number, said
 from edt_scheduler.answers.expected import span
 from edt_scheduler.answers.forecast import Forecast, forecast
 from edt_scheduler.answers.sight import Sight
+from edt_scheduler.plan.carrying import bare, slots_up
 from edt_scheduler.plan.state import State
 
 MOST_JOBS = 200

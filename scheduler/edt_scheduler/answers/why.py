@@ -7,14 +7,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from edt_scheduler.answers.carrying import Settled, bare, settled
 from edt_scheduler.answers.changes import number, queue_name
 from edt_scheduler.answers.expected import Expected, PastError, expected
 from edt_scheduler.answers.forecast import Forecast, forecast
+from edt_scheduler.answers.settling import Settled, settled
 from edt_scheduler.answers.sight import Hidden, Sight
 from edt_scheduler.answers.suggestions import Suggestion, Suggestions, suggestions
 from edt_scheduler.answers.verdicts import Nodes, bar, least, verdicts
 from edt_scheduler.model.states import Health
+from edt_scheduler.plan.carrying import bare
 from edt_scheduler.plan.queues import Queue, Sharing, above
 from edt_scheduler.plan.sizes import sizes_of, speeds_of
 from edt_scheduler.plan.state import Blocking, Explanation, Job, Phase, State

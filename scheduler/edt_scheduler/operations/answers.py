@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from sqlalchemy import Connection
 
-from edt_scheduler.answers.carrying import bare
+from edt_scheduler.plan.carrying import bare
 from edt_scheduler.answers.changes import NEW, Change, JobResumed, JobStopped, JobWith, NewJob, QueueWith, changed
 from edt_scheduler.answers.expected import PastError
 from edt_scheduler.answers.forecast import forecast

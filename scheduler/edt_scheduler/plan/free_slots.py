@@ -27,6 +27,8 @@ class Reach:
     """Nodes that it cannot use besides."""
     anywhere: bool = False
     """Whether it has no engine yet, so that it may also begin on one node whose engines do not reach others."""
+    own: tuple[str, ...] = ()
+    """Nodes that no other job can use."""
 
     def of(self, node: Node) -> bool:
         """Whether it can use a node together with others that it can use."""

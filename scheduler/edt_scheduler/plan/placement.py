@@ -7,7 +7,7 @@ its head node first.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from edt_scheduler.model.states import Health
 from edt_scheduler.plan.free_slots import FreeSlots, Reach
@@ -26,7 +26,38 @@ moves with them.
 """
 
 
-def reach_of(job: Job, nodes: Mapping[str, Node], *, plain: bool = False) -> Reach:
+class OwnNodes:
+    """Nodes that only one job may use, because it has asked another cluster manager for them.
+
+    Args:
+        nodes: all nodes.
+    """
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        found: dict[str, list[str]] = {}
+        for node in nodes:
+            if node.only_for is not None:
+                found.setdefault(node.only_for, []).append(node.id)
+        self._of = {job: tuple(sorted(names)) for job, names in found.items()}
+        self._all = frozenset(name for names in self._of.values() for name in names)
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def of(self, job: str) -> tuple[str, ...]:
+        """A job's own nodes, by name."""
+        return self._of.get(job, ())
+
+    def of_others(self, job: str) -> frozenset[str]:
+        """The nodes that a job may not use, because they are others' own."""
+        own = self._of.get(job)
+        return self._all.difference(own) if own else self._all
+
+
+NO_OWN_NODES = OwnNodes(())
+
+
+def reach_of(job: Job, nodes: Mapping[str, Node], own: OwnNodes = NO_OWN_NODES, *, plain: bool = False) -> Reach:
     """The nodes that a job can use.
 
     Engines that cannot reach those of other nodes keep the whole job on their node. A job with an image needs nodes
@@ -35,14 +66,19 @@ def reach_of(job: Job, nodes: Mapping[str, Node], *, plain: bool = False) -> Rea
     Args:
         job: the job.
         nodes: node id to node.
+        own: which nodes only one job may use.
         plain: whether no node has such a container, and the engines of all nodes reach each other.
     """
-    if plain and not job.avoid:
+    closed = own.of_others(job.id)
+    if plain and not job.avoid and not own:
         return _ALL[job.image is not None]
+    if plain and not job.avoid:
+        return Reach(job.image is not None, None, closed, own=own.of(job.id))
     there = {name for slots in (job.alloc, job.leaving) for name, number in slots.items() if number and name in nodes}
     fixed = {name for name in there if nodes[name].fixed}
     only = frozenset(there) if any(nodes[name].alone for name in there) else None
-    return Reach(job.image is not None, only, frozenset(job.avoid | fixed), anywhere=not there)
+    avoid = frozenset(job.avoid | fixed | closed)
+    return Reach(job.image is not None, only, avoid, anywhere=not there, own=own.of(job.id))
 
 
 def give_back(job: Job, kept: Mapping[str, int], number: int, nodes: Mapping[str, Node]) -> dict[str, int]:
@@ -75,7 +111,8 @@ def give_back(job: Job, kept: Mapping[str, int], number: int, nodes: Mapping[str
 def take(job: Job, kept: Mapping[str, int], number: int, free: FreeSlots, reach: Reach) -> dict[str, int]:
     """``kept`` with ``number`` more slots, which are taken out of ``free``.
 
-    Nodes that the job already uses come first, and among them the head node. Then comes the node with the fewest free
+    The job's own nodes come first, which no other job may use. Then come nodes that it already uses, and among them the
+    head node. Then comes the node with the fewest free
     slots that can hold all slots still needed, then the node with the most free slots. A job that starts prefers a node
     on which it could grow to its full size, so that it need not span two nodes later.
 
@@ -91,7 +128,8 @@ def take(job: Job, kept: Mapping[str, int], number: int, free: FreeSlots, reach:
     """
     grown = dict(kept)
     largest = max(number, min(job.max, job.engines or job.max))
-    for name in sorted(kept, key=lambda name: (name != job.head_node, -kept[name], name)):
+    used = sorted(kept, key=lambda name: (name != job.head_node, -kept[name], name))
+    for name in (*reach.own, *(name for name in used if name not in reach.own)):
         if number and free[name] and reach.holds(name):
             number -= _move(grown, name, number, free)
     while number:

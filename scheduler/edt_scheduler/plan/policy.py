@@ -28,7 +28,7 @@ from edt_scheduler.model.states import Health
 from edt_scheduler.plan import devices, naming
 from edt_scheduler.plan.free_slots import FreeSlots, Reach
 from edt_scheduler.plan.gangs import Places, make_room, places
-from edt_scheduler.plan.placement import begin, give_back, head_node_of, on_fewer, reach_of, take
+from edt_scheduler.plan.placement import OwnNodes, begin, give_back, head_node_of, on_fewer, reach_of, take
 from edt_scheduler.plan.reasons import Situation, change, explain
 from edt_scheduler.plan.shares import Market, is_due
 from edt_scheduler.plan.sizes import least_of, sizes_of
@@ -73,6 +73,7 @@ class _Planning:
         self._nodes = {node.id: node for node in state.nodes}
         self._up = [node for node in state.nodes if node.health is Health.UP]
         self._plain = not any(node.alone or node.fixed for node in state.nodes)
+        self._own = OwnNodes(state.nodes)
         self._asked = sorted(state.jobs, key=lambda job: (job.submit, job.id))
         self._kept: dict[str, Slots] = {}
         self._until_joined: dict[str, Slots] = {}
@@ -148,13 +149,26 @@ class _Planning:
         in_queues = self._room_in_queues(jobs, targets, market)
         for job in jobs:
             stays = kept[job.id]
-            above = sum(stays.values()) - targets[job.id] if stays and job.phase is Phase.RUNNING else 0
+            above = self._above(job, stays, targets[job.id], market)
             if above > 0:
                 if wants is None:
                     wants = self._wanted(jobs, {**kept, **found.first}, targets)
                 is_full = any(in_queues[queue] < 0 for queue in market.limits(job))
                 stays = _shrunk(job, stays, above, _anywhere if is_full else wants, nodes)
             self._alloc[job.id] = stays
+
+    def _above(self, job: Job, stays: Slots, target: int, market: Market) -> int:
+        """How many slots a running job holds above its share. Of shared slots it holds so many, too, as it would not
+        need if it used all of its own nodes.
+        """
+        if not stays or job.phase is not Phase.RUNNING:
+            return 0
+        above = sum(stays.values()) - target
+        own = self._own.of(job.id)
+        if own and not job.gang:
+            shared = sum(number for name, number in stays.items() if name not in own)
+            above = max(above, shared - max(0, target - market.own(job.id)))
+        return above
 
     def _give(self, jobs: Sequence[Job], targets: Mapping[str, int], found: Places, free: FreeSlots) -> None:
         """Give free slots to jobs below their shares."""
@@ -267,6 +281,8 @@ class _Planning:
         """``now``, or as many slots on fewer nodes. If it keeps none of its own there, it leaves them later."""
         if job.phase is not Phase.RUNNING or job.id in self._until_joined or job.until_joined or self._beside:
             return now  # where slots are reserved, a job that gathers on them would keep one
+        if self._state.still or self._own.of(job.id):  # it would leave nodes that nobody else can use
+            return now
         found = on_fewer(job, kept, now, free, reach, self._nodes, self._state.weights)
         if found is None:
             return now
@@ -302,7 +318,7 @@ class _Planning:
         return self._reaches[job.id]
 
     def _reach_then(self, job: Job) -> Reach:
-        return reach_of(job, self._nodes, plain=self._plain)
+        return reach_of(job, self._nodes, self._own, plain=self._plain)
 
     def _wanted(
         self, jobs: Iterable[Job], held: Mapping[str, Slots], targets: Mapping[str, int]

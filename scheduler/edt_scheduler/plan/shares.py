@@ -45,8 +45,9 @@ class Market:
     """The jobs that share the slots of one kind: what each size is worth to them, and what their users are entitled to.
 
     All slots of nodes that are up are shared, slots that are being vacated included. A slot that a job holds on another
-    node takes nothing from the others, since no other job can use it. A job with an image can use only slots on nodes
-    that start containers. Other jobs can use all slots.
+    node takes nothing from the others, since no other job can use it; nor does any slot of a job's own nodes, which it
+    uses before it takes others. A job with an image can use only slots on nodes that start containers. Other jobs can
+    use all slots.
 
     Args:
         jobs: all jobs that are not over, in submit order, with the slots that they keep.
@@ -56,8 +57,13 @@ class Market:
 
     def __init__(self, jobs: Sequence[Job], nodes: Mapping[str, Node], state: State) -> None:
         self._jobs, self._nodes, self._state = jobs, nodes, state
-        up = [node for node in nodes.values() if node.health is Health.UP]
-        self._all_up = len(up) == len(nodes)
+        up = [node for node in nodes.values() if _is_shared(node)]
+        self._all_shared = len(up) == len(nodes)
+        self._mine = Counter[str]()
+        """Job to the slots of its own nodes."""
+        for node in nodes.values():
+            if node.only_for is not None and node.health is Health.UP:
+                self._mine[node.only_for] += node.slots
         self._open = sum(node.slots for node in up)
         self._in_containers = sum(node.slots for node in up if node.containers)
         self._per_node = max((node.slots for node in nodes.values()), default=1)
@@ -75,12 +81,13 @@ class Market:
         """User in a queue, and queue with a limit, to the slots that gangs hold there."""
         for job in self._gangs:
             if job.held:
-                self._of_gangs.update(dict.fromkeys((_pool(self.key(job)), *self.limits(job)), job.held))
+                self._of_gangs[_pool(self.key(job))] += job.held - self._on_own(job)
+                self._of_gangs.update(dict.fromkeys(self.limits(job), job.held))
         self._elsewhere = Counter[str]()
-        """Queue with a limit to the slots that its elastic jobs hold on nodes that take no work."""
-        if self.most and not self._all_up:
+        """Queue with a limit to the slots that its elastic jobs have where they take them from nobody."""
+        if self.most and not self._all_shared:
             for job in jobs:
-                own = sum(number for name, number in job.alloc.items() if nodes[name].health is not Health.UP)
+                own, _ = self._own_use(job)
                 self._elsewhere.update(dict.fromkeys(() if job.gang else self.limits(job), own))
         self._run = {job.id for job in jobs if job.phase is Phase.RUNNING}
         self._elastic = [self._bidder(job) for job in self._candidates()]
@@ -108,10 +115,12 @@ class Market:
         pool = _pool(self.key(gang))
         used = self._of_gangs.copy()
         for job in granted:
-            used.update(dict.fromkeys((_pool(self.key(job)), *self.limits(job)), job.max))
+            used[_pool(self.key(job))] += max(0, job.max - self._mine[job.id])
+            used.update(dict.fromkeys(self.limits(job), job.max))
         alone = len(self.entitled) < 2
         most = max(0, self.entitled.get(self.key(gang), 0) - used[pool]) if used[pool] and not alone else self._open
-        later = self._open
+        later = self._open + self._mine[gang.id]
+        most += self._mine[gang.id]
         for queue in self.limits(gang):
             most = min(most, max(0, self.most[queue] - used[queue]))
             later = min(later, self.most[queue])
@@ -135,11 +144,11 @@ class Market:
             if job.held:
                 for pool in pools:
                     if pool in left:
-                        left[pool] -= job.held
+                        left[pool] -= job.held - self._on_own(job)
             elif job.phase is Phase.WAITING and is_due(job, self._state.now):
                 in_turn, priority = self._turn(job)
                 first = (-priority, not in_turn, job.submit)
-                asking.append((first, (job.submit, job.id), job.id, job.max, pools))
+                asking.append((first, (job.submit, job.id), job.id, max(0, job.max - self._mine[job.id]), pools))
         found = set()
         owed, gangs = dict(left), {job.id for job in self._gangs}
         for *_, name, least, pools in sorted(asking):
@@ -172,16 +181,17 @@ class Market:
         pools = {_ALL: self._open, _CONTAINERS: self._in_containers}
         for slots in gangs.values():
             for name, number in slots.items():
-                if self._nodes[name].health is Health.UP:
+                if _is_shared(self._nodes[name]):
                     pools[_ALL] -= number
                     pools[_CONTAINERS] -= number if self._nodes[name].containers else 0
         pools |= {queue: max(0, most - self._elsewhere[queue]) for queue, most in self.most.items()}
         owed = {_pool(key): number for key, number in self.entitled.items()}
         for job in self._gangs:
-            for pool in (_pool(self.key(job)), *self.limits(job)):
+            shared = sum(n for name, n in gangs.get(job.id, {}).items() if self._nodes[name].only_for is None)
+            for pool, number in ((_pool(self.key(job)), shared), *((each, taken[job.id]) for each in self.limits(job))):
                 for each in (owed, pools):
                     if pool in each:
-                        each[pool] = max(0, each[pool] - taken[job.id])
+                        each[pool] = max(0, each[pool] - number)
         filled = fill(elastic, pools | owed)
         if filled.left[_ALL] > 0:
             more = fill(elastic, {pool: filled.left[pool] for pool in pools}, filled.sizes)
@@ -229,6 +239,8 @@ class Market:
             few = jobs
             if len(jobs) > most[key]:
                 few = heapq.nsmallest(most[key], jobs, key=lambda job: (-job.priority, job.submit, job.id))
+                among = {job.id for job in few}
+                few = [*few, *(job for job in jobs if job.id in self._mine and job.id not in among)]
             yield from few
 
     def _bidder(self, job: Job) -> Bidder[str]:
@@ -242,7 +254,7 @@ class Market:
             offer = offer_of(job, self._per_node, self._state.weights)
         floor = self._floor(job) if job.deadline is not None else None
         held = job.held if job.held <= job.max else 0  # its user has lowered its maximum
-        if not self._all_up and (own := self._own_use(job))[0]:
+        if not self._all_shared and (own := self._own_use(job))[0]:
             offer = self._without_own(job, offer, *own)
             held = self._on_others(job, held, own) if held > own[0] else 0
             floor = floor and (floor[0], self._on_others(job, floor[1], own))
@@ -267,11 +279,23 @@ class Market:
         return (job.deadline, min(enough)) if enough else None
 
     def _own_use(self, job: Job) -> tuple[int, int]:
-        """How many slots a job keeps on nodes that take no work, where it takes them from nobody, and how many of nodes
-        that are up it uses at least: 1 if its head node is up, because coordinator and driver run there.
+        """How many slots a job has where it takes them from nobody: those that it keeps on nodes that take no work, and
+        all of its own nodes. And how many shared ones it uses at least: 1 if its head node is among these, because
+        coordinator and driver run there.
         """
         own = sum(number for node, number in job.alloc.items() if self._nodes[node].health is not Health.UP)
-        return own, int(job.head_node is not None and self._nodes[job.head_node].health is Health.UP)
+        own += self._mine.get(job.id, 0)
+        return own, int(job.head_node is not None and _is_shared(self._nodes[job.head_node]))
+
+    def own(self, name: str) -> int:
+        """The slots of a job's own nodes."""
+        return self._mine.get(name, 0)
+
+    def _on_own(self, job: Job) -> int:
+        """The slots that a job holds on its own nodes."""
+        if job.id not in self._mine:
+            return 0
+        return sum(number for name, number in job.alloc.items() if self._nodes[name].only_for is not None)
 
     def _on_others(self, job: Job, size: int, own: tuple[int, int]) -> int:
         """How many slots a size takes of nodes that are up. It may be one that is worth no more than a smaller one."""
@@ -296,13 +320,14 @@ class Market:
         by_id = {each.id: each for each in self._elastic}
         for job in self._jobs:
             key = self.key(job)
-            held[key] += job.held
+            held[key] += job.held - self._on_own(job)
             order.setdefault(key, job.submit)
             uses = most[key][job.priority]
             if job.gang:
                 if job.held or (job.phase is Phase.WAITING and is_due(job, self._state.now)):
-                    uses[0] += job.held or job.max
-                    uses[1] += job.held or job.max
+                    need = (job.held or job.max) - (self._on_own(job) if job.held else self._mine[job.id])
+                    uses[0] += max(0, need)
+                    uses[1] += max(0, need)
             elif (bidder := by_id.get(job.id)) and bidder.offer.rungs:
                 uses[0] += bidder.offer.rungs[0][0]
                 uses[1] += max(bidder.offer.most, bidder.offer.rungs[0][0])
@@ -331,6 +356,11 @@ class Market:
         """A queue and those above it that have a limit."""
         above_it = (self._queues.get(each) for each in (*above(path), ""))
         return [queue for queue in above_it if queue is not None and queue.limit is not None]
+
+
+def _is_shared(node: Node) -> bool:
+    """Whether any job may get slots of the node."""
+    return node.health is Health.UP and node.only_for is None
 
 
 def is_due(job: Job, now: float) -> bool:

@@ -69,6 +69,16 @@ class Requested:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """A node that did not come within its pool's patience."""
+
+    until: float
+    """When its job may ask the pool again, in seconds since the epoch."""
+    reason: str = ""
+    """Why it did not come, in the cluster manager's own words."""
+
+
+@dataclass(frozen=True)
 class Pool:
     """Nodes that another cluster manager gives and takes: Kubernetes, Slurm."""
 
@@ -89,8 +99,8 @@ class Pool:
     patience: float = 120.0
     """Seconds after which a node that does not come is given up."""
     requested: tuple[Requested, ...] = ()
-    refused: Mapping[str, float] = field(default_factory=dict)
-    """Job ("": any) to when it may ask again, in seconds since the epoch, after a node did not come in time."""
+    refused: Mapping[str, Refusal] = field(default_factory=dict)
+    """Job ("": any) to why a node did not come in time, and when it may ask again."""
     away: bool = False
     """Whether its provisioner is not heard from, or the cluster manager does not answer: nothing new is asked for."""
 
@@ -223,6 +233,8 @@ class State:
     """(node, slot) to who has just left it, for the slots that are free again since a minute or so."""
     weights: Weights = field(default_factory=Weights)
     """The parameters of the policy."""
+    still: bool = False
+    """Whether no job is gathered on fewer nodes: the state holds nodes that are not there yet (asking.py)."""
 
 
 class Verb(enum.StrEnum):

@@ -1,4 +1,4 @@
-"""What becomes of a state when plans are carried out: slots go from job to job, and asked-back ones come free. Pure.
+"""What becomes of a state when a plan is carried out: slots go from job to job, and asked-back ones come free. Pure.
 
 Names of slots play no part here: the states count slots on each node, and plan does the same with them.
 """
@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import replace
 
 from edt_scheduler.model.states import Health
-from edt_scheduler.plan.policy import plan
 from edt_scheduler.plan.state import Job, Node, Phase, Plan, State
-
-LOOKS = 4
-"""How many plans follow each other at one instant, at most: what one takes back, the next one gives to others."""
 
 
 def bare(state: State) -> State:
@@ -78,51 +74,6 @@ def _then(job: Job, decided: Plan, now: float) -> Job:
         last_resize=job.last_resize if target == held else now,
         not_before=math.inf if job.paused is not None else job.not_before,
     )
-
-
-@dataclass(frozen=True)
-class Settled:
-    """A state after plans were carried out until nothing more changes."""
-
-    state: State
-    first: Plan
-    """The plan for the state as it was."""
-    last: Plan
-    """The plan for the state as it is then. It changes nothing, unless there were too many."""
-    since: Mapping[str, int]
-    """Job that holds slots then, but held none before, to the number of the plan that gave it the first ones."""
-    plans: int
-    """How many plans were made."""
-
-    def held(self, job: str) -> int:
-        """The slots that a job holds then; 0: none, or there is no such job."""
-        return sum(self.last.alloc.get(job, {}).values())
-
-
-def settled(state: State, looks: int = LOOKS) -> Settled:
-    """Carry out plans until one changes nothing, at most ``looks`` of them."""
-    held = {job.id for job in state.jobs if job.held}
-    first = last = plan(state)
-    since: dict[str, int] = {}
-    number = 1
-    while True:
-        for action in last.actions:
-            if action.after and action.job not in held:
-                since.setdefault(action.job, number)
-        moves = bool(last.actions) or _is_open(state)
-        if not moves or number == looks:
-            break
-        state = carried_out(state, last)
-        last = plan(state)
-        number += 1
-    if last.actions:
-        state = carried_out(state, last)
-    return Settled(state, first, last, {name: at for name, at in since.items() if last.alloc.get(name)}, number)
-
-
-def _is_open(state: State) -> bool:
-    """Whether slots will come free that are still used."""
-    return any(job.phase is Phase.ENDING or job.leaving or job.until_joined for job in state.jobs)
 
 
 def slots_up(state: State) -> int:
