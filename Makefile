@@ -10,11 +10,11 @@ DOCUMENTED := openedt fabric_model callbacks emetrics pyedt runai variable_batch
 DASHBOARD := api/dashboard/packaging/dashboard_build.py
 export DEVICES DEMO_FAULT FRAMEWORK CHAOS_SECONDS CHAOS_SEED CHAOS_DATABASE CHAOS_WITHOUT
 
-.PHONY: help demo test test-all chaos check bench prove-gpu docs dashboard system-deps images secrets test-images install clean
+.PHONY: help demo test test-all chaos check bench prove-gpu docs dashboard system-deps images secrets kubernetes-secrets test-images install clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 demo: install $(if $(filter tensorflow,$(FRAMEWORK)),$(VENV)/.tensorflow)  ## train real images on engines that come and go, and prove that nothing changed
 	@$(BIN)/python examples/demo
@@ -62,6 +62,9 @@ images: install  ## the container images of docker-compose.yml; EDT_BASE_IMAGE i
 
 secrets:  ## passwords and folders for docker-compose.yml, as .env says
 	@$(PYTHON) deploy/prepare.py
+
+kubernetes-secrets:  ## the files of the Secrets of deploy/kubernetes
+	@$(PYTHON) deploy/prepare.py --kubernetes deploy/kubernetes/secrets
 
 test-images: install
 	@EDT_SKIP_DASHBOARD=1 TORCH_INDEX_URL=$(TORCH_INDEX_URL) $(BIN)/python deploy/images.py --base openedt-test/base --tag test

@@ -62,6 +62,7 @@ TELL_VERSION = "import platform; print(platform.python_version())"
 IMAGES = {
     "api": Image("api/Dockerfile", ("server",)),
     "scheduler": Image("scheduler/Dockerfile", ("server",)),
+    "provisioner": Image("runners/Dockerfile.provisioner", ("kubernetes",)),
     "runner-torch": Image("runners/Dockerfile.torch", ("torch", "onnx", "tensorboard"), ("scikit-learn",)),
     "runner-tensorflow": Image(
         "runners/Dockerfile.tensorflow", ("tensorflow",), alone=("keras2",), base="runner-torch"

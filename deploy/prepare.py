@@ -1,4 +1,5 @@
-"""Makes the files and folders that `docker-compose up` needs besides ``.env``: ``make secrets``.
+"""Makes the files and folders that `docker-compose up` needs besides ``.env``: ``make secrets``. With --kubernetes it
+makes the files of the Secrets of deploy/kubernetes, and nothing else: ``make kubernetes-secrets``.
 
 The files hold the passwords, the join token and the secret key, each in a file of its own. Existing files and folders
 stay as they are. If root runs the script, all new files and folders except ``secrets`` itself are given to the user
@@ -48,9 +49,14 @@ def main() -> int:
     """Run the script. Return exit status 0, or 2 after one sentence if something could not be made."""
     parser = argparse.ArgumentParser(prog="deploy/prepare.py", description="Make passwords and folders.")
     parser.add_argument("--directory", type=Path, default=ROOT, help="where .env lies")
-    directory: Path = parser.parse_args().directory
+    parser.add_argument("--kubernetes", type=Path, metavar="FOLDER", help="make the files of the Secrets there alone")
+    given = parser.parse_args()
+    directory: Path = given.directory
     try:
-        prepare(directory)
+        if given.kubernetes is not None:
+            make_secrets(given.kubernetes)
+        else:
+            prepare(directory)
     except FileNotFoundError as error:
         return refuse(f"{error.filename} is missing: cp .env.example .env")
     except PermissionError as error:
@@ -90,6 +96,20 @@ def prepare(directory: Path) -> None:
     print(f"the password of the user admin is in {directory / 'secrets' / 'admin-password'}")
 
 
+def make_secrets(folder: Path) -> None:
+    """Make the passwords, the join token and the secret key in ``folder``, for this user alone. Existing files stay.
+
+    Raises:
+        PermissionError: this user may not make a file there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    own = os.getuid(), os.getgid()
+    for name in NAMES:
+        make_secret(folder / name, secrets.token_urlsafe(24) + "\n", own)
+    make_secret(folder / Path(KEY).name, new_key(), own)
+    print(f"the password of the user admin is in {folder / 'admin-password'}")
+
+
 def make_folder(folder: Path, mode: int, owner: tuple[int, int]) -> None:
     """Make a folder and give it to ``owner``. An existing folder keeps its content and its owner."""
     if folder.is_dir():
@@ -103,7 +123,11 @@ def secret_keys(environment: Environment) -> str:
     base64.
     """
     before = Path(environment["EDT_HOME"]) / "secret-key"
-    return before.read_text() if before.exists() else base64.urlsafe_b64encode(secrets.token_bytes(32)).decode() + "\n"
+    return before.read_text() if before.exists() else new_key()
+
+
+def new_key() -> str:
+    return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode() + "\n"
 
 
 def make_secret(path: Path, text: str, owner: tuple[int, int]) -> None:

@@ -119,3 +119,33 @@ def test_looking_at_the_schema_changes_nothing(empty_url: str) -> None:
     assert not at_head(empty_url)
     migrate(empty_url)
     assert at_head(empty_url)
+
+
+def test_a_look_changes_nothing_and_says_whether_the_schema_is_the_newest(
+    empty_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--look", empty_url]) == 2
+    assert "does not have the newest schema" in capsys.readouterr().err
+    assert not at_head(empty_url)
+    migrate(empty_url)
+    assert main(["--look", empty_url]) == 0
+
+
+def test_a_look_that_waits_ends_when_somebody_has_migrated(empty_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(main, ["--look", "--wait", "60", empty_url])
+        assert not wait([looking], timeout=0.5).done
+        migrate(empty_url)
+        assert looking.result(30) == 0
+    assert capsys.readouterr().err.count("\n") == 1  # said once, however often it has looked
+
+
+def test_a_database_that_does_not_answer_is_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite:///{tmp_path / 'later' / 'edt.db'}"
+    with ThreadPoolExecutor(1) as pool:
+        migrating = pool.submit(main, ["--wait", "60", url])
+        assert not wait([migrating], timeout=0.5).done
+        (tmp_path / "later").mkdir()
+        assert migrating.result(30) == 0
+    assert at_head(url)
+    assert capsys.readouterr().err.count("\n") == 1

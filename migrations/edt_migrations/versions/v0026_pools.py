@@ -56,6 +56,8 @@ def upgrade() -> None:
     op.execute(f"ALTER TABLE nodes ADD COLUMN pool_id {number} CONSTRAINT fk_nodes_pool_id REFERENCES pools (id)")
     op.add_column("nodes", sa.Column("only_for", ID))
     op.add_column("nodes", sa.Column("leaving_why", sa.Text()))
+    present = sa.text("removed_at IS NULL")
+    op.create_index("ix_nodes_present", "nodes", ["id"], sqlite_where=present, postgresql_where=present)
     for rule in RULES:
         (_postgresql_trigger if postgresql else _sqlite_trigger)(*rule)
     if postgresql:
