@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
-import fcntl
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,6 @@ from edt_agent.decide import (
     decide,
 )
 from edt_agent.errors import (
-    HomeTaken,
     ImageMissing,
     LauncherAway,
     StartFailed,
@@ -46,6 +44,8 @@ from edt_agent.errors import (
 )
 from edt_agent.launchers import Handle, Launcher
 from edt_agent.launchers.process import ProcessLauncher
+from edt_agent.leaving import Leaving
+from edt_agent.lock import exclusive
 from edt_agent.processes import Children
 from edt_agent.recovery import Recovery
 from edt_agent.report_delivery import ReportDelivery
@@ -69,12 +69,11 @@ _LAUNCHER_RETRY_SECONDS = 1.0
 """Seconds after which the agent tries an action again for which launcher or disk did not answer."""
 _IN_PROGRESS_SECONDS = 10.0
 """Seconds that an ending agent waits for actions in progress, for example for a spec that is being written."""
-_LOCK_SECONDS = 15.0
-"""Seconds that the agent before this one may need to end."""
 
 
 class Shutdown(enum.IntEnum):
-    """How the agent ends. After several signals the largest value counts."""
+    """How the agent ends. After several signals the largest value counts. On a temporary node SIGTERM means that the
+    node leaves (``leaving``), which ends with ALL_LEAVE."""
 
     NO = 0  # it does not end
     AGENT_ONLY = 1  # SIGTERM: training continues, and the next agent adopts the supervisors
@@ -109,6 +108,14 @@ class Agent:
         self._assignments = AssignmentFetcher(settings, self._api, self._children, self._on_change)
         self._delivery = ReportDelivery(self._api, self._records, self._attempts, self._on_change)
         self._usage = UsageReports(settings, self._api, slots, self._attempts)
+        self._leaving = Leaving(
+            settings,
+            self._api,
+            self._assignments,
+            self._attempts,
+            leave=lambda: self._shut_down(Shutdown.ALL_LEAVE),
+            kill=lambda: self._shut_down(Shutdown.ALL_KILLED),
+        )
 
     async def run(self) -> None:
         """Work until a signal ends the agent.
@@ -117,17 +124,23 @@ class Agent:
             AgentError: the node cannot work, for example because another agent of this name runs.
         """
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self._shut_down, Shutdown.AGENT_ONLY)
-        loop.add_signal_handler(signal.SIGINT, self._shut_down, Shutdown.ALL_LEAVE)
+        loop.add_signal_handler(signal.SIGTERM, self._terminated)
+        loop.add_signal_handler(signal.SIGINT, self._interrupted)
+        # ``temporary`` starts the agent with these signals blocked, so that none is lost before the lines above.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
         self._children.watch()
-        async with _exclusive(self._settings.state_dir / "lock"):
+        temporary = self._settings.temporary
+        async with exclusive(self._settings.state_dir / "lock", take_over=temporary) as lock:
             crash_point(CrashPoint.AGENT_START)
             for record in self._records:
                 self._adopt(record)
             helpers = [self._assignments.run(), self._delivery.run(), self._launcher.run(self._assignments.answered)]
-            helpers += [self._usage.run(), keep_images(self._assignments, self._launcher, self._api)]
+            helpers += [self._usage.run(), self._leaving.run(lock)]
+            helpers += [keep_images(self._assignments, self._launcher, self._api)]
             try:
                 await _run_until_one_ends(self._work(), *helpers)
+                if self._shutdown >= Shutdown.ALL_LEAVE:
+                    await self._leaving.end()
             finally:
                 await self._finish_in_progress()
                 self._launcher.close()
@@ -137,12 +150,23 @@ class Agent:
                 with contextlib.suppress(OSError):  # the folder is not empty while a supervisor's socket is in it
                     self._settings.sockets.rmdir()
 
+    def _terminated(self) -> None:
+        """SIGTERM: the agent ends. A temporary node leaves."""
+        if self._settings.temporary:
+            self._leaving.taken_back()
+        else:
+            self._shut_down(Shutdown.AGENT_ONLY)
+
+    def _interrupted(self) -> None:
+        """SIGINT: all leave. A second one kills."""
+        again = self._shutdown >= Shutdown.ALL_LEAVE
+        self._shut_down(Shutdown.ALL_KILLED if again else Shutdown.ALL_LEAVE)
+
     def _shut_down(self, how: Shutdown) -> None:
-        if how is Shutdown.ALL_LEAVE and self._shutdown >= Shutdown.ALL_LEAVE:
-            how = Shutdown.ALL_KILLED
-        self._shutdown = max(self._shutdown, how)
-        log.info("the agent ends; %s", _SHUTDOWN_WORDS[self._shutdown])
-        self._on_change()
+        if how > self._shutdown:
+            self._shutdown = how
+            log.info("the agent ends; %s", _SHUTDOWN_WORDS[how])
+            self._on_change()
 
     def _on_change(self) -> None:
         self._wake.set()
@@ -160,7 +184,7 @@ class Agent:
             busy = any(each.behind for each in snapshots.values())
             if self._shutdown is Shutdown.ALL_KILLED:
                 for attempt in self._attempts.values():
-                    attempt.kill()
+                    attempt.kill(self._leaving.late)
             for action in decide(self._assignments.assigned, snapshots, self._failed_starts, leaving=leaving, now=now):
                 if action.key not in self._in_progress:
                     self._carry_out(action, snapshots)
@@ -172,7 +196,7 @@ class Agent:
                 elif all(attempt.spool.all_acked for attempt in self._attempts.values()):
                     await self._remove_all()
                     return
-                elif now > last_alive + _LAST_REPORTS_SECONDS:
+                elif now > min(last_alive + _LAST_REPORTS_SECONDS, self._leaving.end_at):
                     log.warning("the API has not accepted all reports; they stay on disk for the next agent")
                     return
             ending = any(each.phase is not Phase.LIVE and not each.empty for each in snapshots.values())
@@ -190,7 +214,7 @@ class Agent:
                 self._attempts[key].set_desired(desired, self._clock())
             case Kill(key, why):
                 log.warning("%s: killed: %s", key, why)
-                self._attempts[key].kill()
+                self._attempts[key].kill(why)
             case Close(key, kind, message, None):
                 log.warning("%s ended as %s: %s", key, kind, message)
                 seen = snapshots[key]
@@ -364,30 +388,3 @@ async def _run_until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@contextlib.asynccontextmanager
-async def _exclusive(path: Path) -> AsyncIterator[None]:
-    """Hold the lock of this home and name. Wait for it, because the agent before may need a few seconds to end.
-
-    Raises:
-        HomeTaken: another agent holds the lock for longer than ``_LOCK_SECONDS``.
-    """
-    deadline = asyncio.get_running_loop().time() + _LOCK_SECONDS
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    logged = False
-    try:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not logged:
-                    log.info("another agent works in %s; waiting for it to end", path.parent)
-                    logged = True
-                if asyncio.get_running_loop().time() > deadline:
-                    raise HomeTaken(f"another agent works in {path.parent}; stop it or choose another --name") from None
-                await asyncio.sleep(0.1)
-        yield
-    finally:
-        os.close(handle)

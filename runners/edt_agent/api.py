@@ -19,6 +19,7 @@ import httpx
 
 from edt_agent.decide import Assigned
 from edt_agent.errors import ApiRefused, ApiUnreachable, BadSetting, NotKnownHere
+from edt_agent.lock import boot_id
 from edt_agent.settings import AgentSettings
 from edt_agent.slots import Slot, cores
 from edt_agent.supervisor_records import Key
@@ -77,7 +78,7 @@ class Api:
             "name": self._settings.name,
             "host": self._settings.reached_at,
             "cores": cores(),
-            "boot_id": _boot_id(),
+            "boot_id": boot_id(),
             "incarnation": self._incarnation,
             "launcher": self._settings.runs_in,
             "alone": self._settings.alone,
@@ -134,6 +135,21 @@ class Api:
         """Report that an image is on this node, or, if ``error`` is not empty, why it is not."""
         await self._ask("images", "POST", f"{self._node}/images", json={"image": image, "error": error[:4096]})
 
+    async def leaving(self, why: str, *, if_idle: bool = False, gone: bool = False) -> bool:
+        """Report that this node leaves, or ask whether it may.
+
+        Args:
+            why: the reason, in words for people.
+            if_idle: ask whether it may leave. Otherwise it leaves in any case: the API has its jobs moved away.
+            gone: no process of any job is left on the node, and it ends now.
+
+        Returns:
+            Whether the node leaves.
+        """
+        body = {"why": why[:4096], "if_idle": if_idle, "gone": gone}
+        data = await self._ask("leaving", "POST", f"{self._node}/leaving", json=body)
+        return bool(data.get("leave", not if_idle))
+
     async def _ask(self, what: str, method: str, path: str, *, token: str = "", **request: Any) -> dict[str, Any]:
         if not (token or self._token):
             raise ApiUnreachable(f"{what}: the node is not registered yet")
@@ -176,11 +192,6 @@ def _read_token(path: Path) -> str:
         return path.read_text().strip()
     except OSError as error:
         raise BadSetting(f"--token-file: {path}: {error.strerror}") from error
-
-
-def _boot_id() -> str:
-    """The kernel's id of this boot."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _desired(items: Sequence[Mapping[str, Any]]) -> Assigned:

@@ -61,6 +61,7 @@ class Attempt:
         self._since = now
         self._phase = Phase.LIVE
         self._empty = False
+        self._killed = ""
         handle.watch(self._handle_changed)
         self._connection = asyncio.create_task(self._keep_connected(), name=f"socket of {self.key}")
         self._connection.add_done_callback(log_defect)
@@ -98,6 +99,7 @@ class Attempt:
             last_seq=facts.last_seq,
             code=self._handle.code,
             oom=self._handle.oom and not facts.starved,
+            killed=self._killed,
             last_output=self._handle.last_output,
             behind=behind,
         )
@@ -120,9 +122,15 @@ class Attempt:
         self._desired = desired
         self._changed.set()
 
-    def kill(self) -> None:
+    def kill(self, why: str = "") -> None:
         """Send SIGKILL to all processes of the attempt. ``snapshot`` then shows whether a process has started during
-        this; if so, call ``kill`` again."""
+        this; if so, call ``kill`` again.
+
+        Args:
+            why: the reason, in words for the job's user; "": no words.
+        """
+        if not self._killed and self.lives:
+            self._killed = why
         self._handle.kill()
 
     def drop(self) -> None:

@@ -72,6 +72,8 @@ class AttemptSnapshot:
     """Exit status of the supervisor, or minus the signal that ended it; None: this agent does not know it."""
     oom: bool = False
     """Whether the kernel killed the supervisor because memory ran out."""
+    killed: str = ""
+    """Why this agent killed the supervisor, in words for the job's user; "": it did not."""
     last_output: str = ""
     """The last line that the supervisor printed before it had a log."""
     behind: bool = False
@@ -315,6 +317,8 @@ def _closing_kind(attempt: AttemptSnapshot) -> tuple[ExitKind, str]:
 def _how_it_ended(attempt: AttemptSnapshot) -> str:
     if attempt.oom:
         return "its supervisor was killed for want of memory"
+    if attempt.killed:
+        return f"its supervisor was killed: {attempt.killed}"
     if attempt.last_output and not attempt.began:
         return f"its supervisor ended with status {attempt.code}: {attempt.last_output}"
     if attempt.code is None:

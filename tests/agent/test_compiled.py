@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from edt_agent.compiled import VARIABLE, with_folder
+from edt_agent.docker_settings import GIB, DockerSettings
 from edt_agent.launchers.docker.container import Node, container_spec
-from edt_agent.settings import GIB, DockerSettings
 from edt_contract.attempt import AttemptSpec, DesiredState
 from edt_contract.gang import Gang, GangCommand
 

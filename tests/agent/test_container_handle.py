@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from edt_agent.docker_settings import GIB, DockerSettings
 from edt_agent.errors import LauncherAway
 from edt_agent.launchers.docker.container import Node
 from edt_agent.launchers.docker.daemon import ContainerEnd
 from edt_agent.launchers.docker.handle import ContainerHandle
-from edt_agent.settings import GIB, DockerSettings
 from edt_agent.slots import Slot
 from edt_agent.supervisor_records import SupervisorRecord
 

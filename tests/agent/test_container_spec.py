@@ -11,6 +11,7 @@ from typing import Any, Literal
 import pytest
 from docker.types import HostConfig
 
+from edt_agent.docker_settings import GIB, MIB, DockerSettings, Mount
 from edt_agent.errors import BadSetting
 from edt_agent.launchers.docker.container import (
     Limits,
@@ -21,7 +22,7 @@ from edt_agent.launchers.docker.container import (
     image_of,
     outermost,
 )
-from edt_agent.settings import GIB, MIB, DockerSettings, Mount, read_settings
+from edt_agent.settings import read_settings
 from edt_agent.slots import Slot
 from edt_contract.attempt import AttemptSpec, DesiredSlot, DesiredState
 from edt_contract.gang import Gang, GangCommand, GangNode

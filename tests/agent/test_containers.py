@@ -14,10 +14,10 @@ from typing import Literal
 
 import pytest
 
+from edt_agent.docker_settings import DockerSettings
 from edt_agent.errors import StartFailed
 from edt_agent.launchers.docker.container import LABEL_JOB, LABEL_NODE, LABEL_TAG, Node, container_spec
 from edt_agent.launchers.docker.daemon import DockerDaemon
-from edt_agent.settings import DockerSettings
 from edt_agent.slots import Slot
 from edt_contract.attempt import DesiredSlot, DesiredState
 from support.places import IMAGE, TRAINING, Place, docker

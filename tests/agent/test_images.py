@@ -9,10 +9,11 @@ from typing import Literal
 
 import pytest
 
+from edt_agent.docker_settings import DockerSettings
 from edt_agent.errors import BadSetting, ImageMissing, StartFailed
 from edt_agent.launchers.docker.daemon import check_host
 from edt_agent.launchers.docker.launcher import DockerLauncher
-from edt_agent.settings import AgentSettings, DockerSettings
+from edt_agent.settings import AgentSettings
 from edt_agent.supervisor_records import SupervisorRecords
 from edt_contract.attempt import AttemptSpec
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edt_runner.supervisor.usage import OomCounter
+from edt_contract.oom import OomCounter
 from support.memory_cgroup import memory_cgroup
 
 
@@ -118,7 +118,7 @@ def test_a_death_that_takes_a_while_is_explained(counter: OomCounter, events: Pa
 _HUNGRY = """
 import os, signal
 from pathlib import Path
-from edt_runner.supervisor.usage import OomCounter
+from edt_contract.oom import OomCounter
 Path(os.environ["GROUP"], "cgroup.procs").write_text(str(os.getpid()))
 counter = OomCounter()
 def child(work):

@@ -33,6 +33,10 @@ class FakeApi:
         """Images that nodes should have ready."""
         self.pulled: dict[str, str] = {}
         """By image, what the node has reported of it."""
+        self.leaving: list[Mapping[str, Any]] = []
+        """What nodes have said of their leaving."""
+        self.idle_may_leave = True
+        """Whether an idle node that asks may leave."""
         self.down = False
         self._wanted: dict[str, Assignment] = {}
         self._version = 1
@@ -121,6 +125,10 @@ class FakeApi:
             self.images = [image for image in self.images if image != body["image"]]
         return {}
 
+    def _leave(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        self.leaving.append(body)
+        return {"leave": self.idle_may_leave or not body["if_idle"]}
+
     def _handler(api) -> type[BaseHTTPRequestHandler]:  # noqa: N805  the handler below has a self of its own
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -136,6 +144,8 @@ class FakeApi:
                     self.answer(api._token, api._used)
                 elif self.path.endswith("/images"):
                     self.answer(api._token, api._pulled)
+                elif self.path.endswith("/leaving"):
+                    self.answer(api._token, api._leave)
                 else:
                     self.answer(api._token, api._take)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edt_runner.supervisor.usage import OomCounter
+from edt_contract.oom import OomCounter
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import importlib.util
 import os
+import signal
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
@@ -26,10 +27,13 @@ from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.durable import write_all
 from edt_contract.encoding import dumps
 from edt_contract.frameworks import FRAMEWORKS, must_be_cold
+from edt_contract.oom import OomCounter
 from edt_contract.processes import TAG_VARIABLE
 
 _SWEEP_SECONDS = 10.0
 _SWEEP_AGAIN_SECONDS = 0.02
+_OOM_SECONDS = 1.0
+"""Seconds between two looks at how many processes the kernel has killed because memory ran out."""
 
 
 class ProcessLauncher:
@@ -47,6 +51,7 @@ class ProcessLauncher:
         self._records = records
         self._environ = _clean(environ)
         self._warm = WarmSupervisors(lambda kind: self._spawn(kind, cold=False), settings.warm)
+        self._oom = OomCounter()
         self._starting: set[str] = set()
         """EDT_LIFE of the supervisors that get their specs now, of which the agent has no record yet."""
         self._logs = settings.state_dir / "logs"
@@ -65,7 +70,7 @@ class ProcessLauncher:
         self._starting.add(supervisor.life)
         try:
             record = await self._hand_over(supervisor, spec, before)
-            return ProcessHandle(record, self._settings.tag, supervisor.child)
+            return ProcessHandle(record, self._settings.tag, supervisor.child, self._oom)
         except OSError as error:
             self._records.remove(Key.of(spec))
             raise StartFailed(f"the spec did not reach its supervisor: {error.strerror or error}") from error
@@ -81,7 +86,7 @@ class ProcessLauncher:
                 f"EDT_LAUNCHER: process, but {record.key} runs in a container of this node;"
                 " start the agent with EDT_LAUNCHER=docker until it is over"
             )
-        return ProcessHandle(record, self._settings.tag)
+        return ProcessHandle(record, self._settings.tag, oom=self._oom)
 
     async def find(self, spec: AttemptSpec) -> SupervisorRecord | None:
         """Search in the spool folder. A supervisor of an elastic job that has ended, and whose last report the API has,
@@ -116,13 +121,20 @@ class ProcessLauncher:
         return ImageAbsent("this node starts no containers (EDT_LAUNCHER)", for_good=True)
 
     async def run(self, busy: asyncio.Event) -> None:
-        """Keep warm supervisors. This begins after the API's first answer, because an API that starts on this machine
-        at the same time needs the cores first."""
-        await busy.wait()
-        await self._warm.run()
+        """Count kills for want of memory, and keep warm supervisors. The latter begins after the API's first answer,
+        because an API that starts on this machine at the same time needs the cores first."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._count_kills())
+            await busy.wait()
+            group.create_task(self._warm.run())
 
     def close(self) -> None:
         self._warm.discard()
+
+    async def _count_kills(self) -> None:
+        while True:
+            self._oom.look(time.monotonic())
+            await asyncio.sleep(_OOM_SECONDS)
 
     def _sockets(self) -> Path:
         """Make the folder for sockets again if the agent before this one has removed it; returns the folder."""
@@ -224,11 +236,15 @@ class ProcessHandle(Handle):
         record: the supervisor's record.
         tag: value of EDT_TAG in the processes of this home.
         child: the supervisor's process, if this agent started it.
+        oom: counts the processes that the kernel kills because memory runs out; None: they are not counted.
     """
 
-    def __init__(self, record: SupervisorRecord, tag: str, child: Child | None = None) -> None:
+    def __init__(
+        self, record: SupervisorRecord, tag: str, child: Child | None = None, oom: OomCounter | None = None
+    ) -> None:
         super().__init__(record)
-        self._tag, self._child = tag, child
+        self._tag, self._child, self._oom_counter = tag, child, oom
+        self._killed = self._oom = False
         self._pidfd = self._open_pidfd()
         if child is not None:
             child.on_exit.append(self._on_gone)
@@ -245,6 +261,12 @@ class ProcessHandle(Handle):
     def code(self) -> int | None:
         return self._child.status if self._child is not None else None
 
+    @property
+    def oom(self) -> bool:
+        """Whether the supervisor got SIGKILL, not from this agent, while the kernel killed for want of memory. The exit
+        status of an adopted supervisor is not known, so any end of it at that moment counts."""
+        return self._oom
+
     def empty(self) -> bool:
         return not self.lives and not self._processes()
 
@@ -256,6 +278,7 @@ class ProcessHandle(Handle):
     def kill(self) -> None:
         """Send SIGKILL to the supervisor and all its processes. If a process starts during this call, the next call
         finds it."""
+        self._killed = self._killed or self.lives
         kill(process.id for process in self._processes())
 
     def drop(self) -> None:
@@ -288,14 +311,25 @@ class ProcessHandle(Handle):
         except OSError:
             return None
         # This check comes after opening, because an open pidfd cannot come to mean another process.
-        if not alive(process) or environment(process.pid).get(TAG_VARIABLE) != self._tag:
+        if not alive(process) or not self._is_ours(environment(process.pid)):
             os.close(handle)
             return None
         asyncio.get_running_loop().add_reader(handle, self._on_gone)
         return handle
 
+    def _is_ours(self, environ: Mapping[str, str]) -> bool:
+        """Whether a process with this environment can be the recorded one. On another machine, to which the node has
+        moved, another process may have the same pid and start time."""
+        life = self.record.life
+        return environ.get(TAG_VARIABLE) == self._tag and (
+            self._child is not None or not life or environ.get(LIFE_VARIABLE) == life
+        )
+
     def _on_gone(self) -> None:
         self._close_pidfd()
+        ended = self._child is None or self._child.status is not None
+        if ended and not self._killed and self.code in {None, -signal.SIGKILL} and self._oom_counter is not None:
+            self._oom = self._oom or self._oom_counter.explains(time.monotonic())
         self._changed()
 
     def _close_pidfd(self) -> None:

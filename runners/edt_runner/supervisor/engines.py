@@ -17,6 +17,7 @@ from typing import Any
 
 from edt_contract import processes
 from edt_contract.attempt import AttemptSpec, DesiredSlot
+from edt_contract.oom import OomCounter
 from edt_contract.reports import ExitKind
 from edt_runner import environment
 from edt_runner.context import PAGE_BYTES, Activity, ActivityKind, Context, StatusPage
@@ -25,7 +26,6 @@ from edt_runner.protocol.data import MicroBatch
 from edt_runner.protocol.messages import ScriptEnded
 from edt_runner.supervisor import fork_server
 from edt_runner.supervisor.fork_server import Child
-from edt_runner.supervisor.usage import OomCounter
 
 _log = logging.getLogger(__name__)
 _KILL_AGAIN_SECONDS = 5.0

@@ -20,6 +20,7 @@ from edt_contract.attempt import AttemptSpec, DesiredSlot, DesiredState
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.durable import PatientLog
 from edt_contract.gang import Processes, Rendezvous
+from edt_contract.oom import OomCounter
 from edt_contract.reports import ExitKind, ReportKind
 from edt_runner.rsh.server import serve
 from edt_runner.rsh.wire import key_of
@@ -29,7 +30,6 @@ from edt_runner.supervisor.gang_mpi import MpiProcesses
 from edt_runner.supervisor.gang_processes import GangEnd, GangProcess
 from edt_runner.supervisor.logs import LogPipe
 from edt_runner.supervisor.supervisor import Supervisor
-from edt_runner.supervisor.usage import OomCounter
 
 _log = logging.getLogger(__name__)
 _SETTLE_SECONDS = 1.0

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from edt_agent.settings import GIB, LEAST_MEMORY, DockerSettings
+from edt_agent.docker_settings import GIB, LEAST_MEMORY, DockerSettings
 from edt_agent.slots import Slot
 from edt_contract.attempt import AttemptSpec, DesiredState
 from edt_contract.frameworks import FRAMEWORKS, NO_FRAMEWORK, supervisor_environ

@@ -10,11 +10,11 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+from edt_agent.docker_settings import DockerSettings
 from edt_agent.errors import LauncherAway, log_defect
 from edt_agent.launchers import Handle
 from edt_agent.launchers.docker.container import Node, cpu_quota
 from edt_agent.launchers.docker.daemon import ContainerEnd, DockerDaemon
-from edt_agent.settings import DockerSettings
 from edt_agent.supervisor_records import SupervisorRecord
 
 log = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from edt_agent import compiled
+from edt_agent.docker_settings import DockerSettings
 from edt_agent.errors import ImageMissing, LauncherAway, StartFailed, backoff_seconds, wait_until_set
 from edt_agent.launchers import Handle, ImageAbsent, prepare
 from edt_agent.launchers.docker.container import (
@@ -31,7 +32,7 @@ from edt_agent.launchers.docker.daemon import TOO_LARGE, ContainerSummary, Docke
 from edt_agent.launchers.docker.handle import ContainerHandle
 from edt_agent.launchers.process import ProcessHandle
 from edt_agent.processes import alive
-from edt_agent.settings import AgentSettings, DockerSettings, make_private
+from edt_agent.settings import AgentSettings, make_private
 from edt_agent.slots import Slot
 from edt_agent.spool import acknowledged_end
 from edt_agent.supervisor_records import Key, SupervisorRecord, SupervisorRecords, from_attempt_file
