@@ -24,7 +24,10 @@ HORIZON_SECONDS = 14 * 86_400.0
 """How far a forecast looks ahead at most."""
 MOST_PLANS = 2000
 _IN_TURN = frozenset(
-    {Blocking.CAPACITY, Blocking.VACATING, Blocking.QUOTA, Blocking.PRIORITY, Blocking.RESERVED, Blocking.TOPOLOGY}
+    {
+        *(Blocking.CAPACITY, Blocking.VACATING, Blocking.QUOTA, Blocking.PRIORITY, Blocking.RESERVED),
+        *(Blocking.TOPOLOGY, Blocking.ASKED),
+    }
 )
 """Jobs that wait by these rules get slots in turn, as others end."""
 _TOGETHER_SECONDS, _TOGETHER_SHARE = 1.0, 0.003

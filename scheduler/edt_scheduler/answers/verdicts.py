@@ -25,6 +25,7 @@ class Verdict(enum.StrEnum):
     DEVICE = "device"  # its slots are of another kind than the job asks for
     MODEL = "model"  # its GPUs are of a model that the job does not take
     CONTAINERS = "containers"  # the job brings an image, and the node starts no containers
+    OTHERS = "others"  # another job has asked a cluster manager for it, and uses it alone
     SMALL = "small"  # a worker of the gang needs more slots on one node than it has
     ALONE = "alone"  # engines on it reach no other node, and it has fewer slots than the job needs
     AVOIDED = "avoided"  # processes of the job are still leaving it
@@ -110,6 +111,8 @@ def _judged(
 
 def bar(job: Job, node: Node) -> tuple[Verdict, str] | None:
     """What keeps a node that takes work from ever taking the job, and its sentence; None: nothing does."""
+    if node.only_for is not None and node.only_for != job.id:
+        return Verdict.OTHERS, "was asked for by another job, which uses it alone"
     if job.device is not None and node.device is not job.device:
         return Verdict.DEVICE, f"has {node.device.upper()} slots, and the job asks for {job.device.upper()}s"
     if job.models and node.model not in job.models:

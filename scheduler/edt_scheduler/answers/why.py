@@ -30,6 +30,7 @@ _KEPT_FROM = {
     Blocking.RESERVED: "they are kept for a job that has waited for longer",
     Blocking.TOPOLOGY: "it needs more of them where it can use them together",
     Blocking.DEPENDENCY: "jobs that must be over first are not",
+    Blocking.ASKED: "nodes that were asked for are not there",
 }
 _BY_OTHERS = frozenset(
     {
@@ -39,6 +40,7 @@ _BY_OTHERS = frozenset(
         Blocking.QUOTA,
         Blocking.RESERVED,
         Blocking.TOPOLOGY,
+        Blocking.ASKED,
     }
 )
 

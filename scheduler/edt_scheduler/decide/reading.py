@@ -22,7 +22,8 @@ from edt_scheduler.home.secret_key import Keys
 from edt_scheduler.model.speeds import Measured, measured
 from edt_scheduler.model.states import JobState
 from edt_scheduler.model.texts import parsed
-from edt_scheduler.store import allocations, attempts, changes, environs, jobs, nodes, queues, resizes, speeds
+from edt_scheduler.plan.asking import REFUSED_PATIENCES
+from edt_scheduler.store import allocations, attempts, changes, environs, jobs, nodes, pools, queues, resizes, speeds
 
 FREED_SECONDS = 60.0
 """For how long it counts who has given a slot back."""
@@ -52,6 +53,9 @@ class Rows:
     queues: Sequence[Row[Any]]
     others: Mapping[int, JobState]
     """Number to the state of each job that others must come after and that neither waits nor runs."""
+    pools: Sequence[Row[Any]] = ()
+    requests: Sequence[Row[Any]] = ()
+    """Nodes that the pools' cluster managers were asked for and that are not over, oldest first."""
 
     def same(self, other: Rows) -> bool:
         """Whether a plan made of these rows can be applied to the others."""
@@ -62,6 +66,8 @@ class Rows:
             and self.locked == other.locked
             and self.queues == other.queues
             and self.others == other.others
+            and self.requests == other.requests
+            and [row[: pools.HARD] for row in self.pools] == [row[: pools.HARD] for row in other.pools]
             and self.slots == other.slots
             and _alike(self.allocations, other.allocations, allocations.HARD)
             and _alike(self.jobs, other.jobs, jobs.HARD)
@@ -90,6 +96,8 @@ class Facts:
     """Allocations that were released in the last FREED_SECONDS, in order."""
     pause: float | None
     """Mean seconds that the newest resizes have cost their jobs; None: none was measured."""
+    refused: Sequence[Row[Any]] = ()
+    """Nodes that did not come within their pool's patience, for as long as that keeps their jobs from asking again."""
 
 
 class Reader:
@@ -136,6 +144,9 @@ class Reader:
             usage=queues.usage(tx, self._half_life, now),
             freed=allocations.freed_since(tx, now - FREED_SECONDS),
             pause=resizes.usual_pause(tx, _RESIZES),
+            refused=pools.refused_since(tx, now - REFUSED_PATIENCES * max(pool.patience_seconds for pool in rows.pools))
+            if rows.pools
+            else (),
         )
 
     def _catch_up(self, tx: Connection) -> None:
@@ -201,6 +212,8 @@ def read(
         locked={job: keys.missing(key_id) for job, key_id in environs.locked(tx, keys.ids).items()},
         queues=queues.every(tx),
         others=jobs.states_of(tx, awaited - job_rows.keys()),
+        pools=pools.for_the_plan(tx),
+        requests=pools.open_requests(tx),
     )
 
 

@@ -44,7 +44,7 @@ from edt_scheduler.plan.policy import plan
 from edt_scheduler.plan.state import Action, Plan, Verb
 from edt_scheduler.platform import Platform
 from edt_scheduler.settings import Settings
-from edt_scheduler.store import allocations, attempts, decisions, environs, jobs, outbox, resizes
+from edt_scheduler.store import allocations, attempts, decisions, environs, jobs, outbox, pools, resizes
 from edt_scheduler.store.database import in_transactions
 
 log = logging.getLogger("edt.scheduler")
@@ -97,10 +97,11 @@ class Scheduler:
             shut_out = jobs.fences_due(tx)
         foreseen = self._decide(rows, facts, now)
         due = limits.due(foreseen.snapshot, rows, now)
-        acted = bool(lost or shut_out or due or foreseen.plan.actions)
+        asked = foreseen.plan.asks or foreseen.plan.give_ups
+        acted = bool(lost or shut_out or due or foreseen.plan.actions or asked)
         decided, done = self._act(keys, foreseen, lost or {}, shut_out, due) if acted else (foreseen, set())
         explained = store_reasons(platform, decided.snapshot, decided.plan, done)
-        if done:
+        if done or decided.plan.asks or decided.plan.give_ups:
             self._record(decided)
         if not (seen or acted or explained):
             return False
@@ -148,6 +149,7 @@ class Scheduler:
                     _apply(tx, keys, decided.snapshot, action, decided.plan, now)
                     explain(tx, [(job, reason_of(decided.plan.explain[action.job]))], now)
                     done.add(action.job)
+            _ask(tx, decided, now)
             crash_point(CrashPoint.SCHEDULER_WRITE)
         crash_point(CrashPoint.SCHEDULER_COMMITTED)
         platform.notifier.notify()
@@ -243,6 +245,18 @@ def _apply(tx: Connection, keys: Keys, snapshot: Snapshot, action: Action, decid
     given = {snapshot.nodes[node].id: slots for node, slots in decided.gives.get(action.job, {}).items() if slots}
     if given:
         _give(tx, snapshot, action, decided, given, len(held) - len(asked), now)
+
+
+def _ask(tx: Connection, decided: Decision, now: float) -> None:
+    """Note which nodes other cluster managers are asked for, and which are given up."""
+    numbers = {row.name: row.id for row in decided.rows.pools}
+    for each in decided.plan.give_ups:
+        log.info("%s is given up: %s", each.node, each.why)
+        pools.give_up(tx, each.node, each.why, each.refused, now)
+    for ask in decided.plan.asks:
+        job = decided.snapshot.jobs[ask.job].id if ask.job is not None else None
+        names = pools.ask(tx, numbers[ask.pool], job, ask.nodes, ask.first, ask.group, now)
+        log.info("%s is asked for %s, for %s", ask.pool, ", ".join(names), ask.job or "any job")
 
 
 def _note_kept(tx: Connection, snapshot: Snapshot, kept: Sequence[Row[Any]], until_joined: Mapping[str, int]) -> None:

@@ -121,6 +121,9 @@ def differences(before: Plan, now: Plan) -> list[str]:
         for job in dict.fromkeys((*was, *is_now)):
             if was.get(job) != is_now.get(job):
                 found.append(f"{name} of {job}: {was.get(job)} in the record, {is_now.get(job)} now")
+    for name in ("asks", "give_ups"):
+        if getattr(before, name) != getattr(now, name):
+            found.append(f"{name}: {getattr(before, name)} in the record, {getattr(now, name)} now")
     return found
 
 

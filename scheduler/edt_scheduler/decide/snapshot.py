@@ -18,15 +18,18 @@ from edt_scheduler.model.queues import belongs_to
 from edt_scheduler.model.speeds import OF_OTHERS, Measured, of_model
 from edt_scheduler.model.states import Intent, JobState, health
 from edt_scheduler.model.texts import parsed
+from edt_scheduler.plan.asking import REFUSED_PATIENCES
 from edt_scheduler.plan.curves import Point
 from edt_scheduler.plan.queues import Queue, Sharing
-from edt_scheduler.plan.state import Freed, Job, Node, Phase, State
+from edt_scheduler.plan.state import Freed, Job, Node, Phase, Pool, Refusal, Requested, State
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import attempts
 from edt_scheduler.store.jobs import most_slots
 
 USUAL_PAUSE_SECONDS = 0.5
 """What a resize costs a job as long as none was measured."""
+POOL_SILENT_SECONDS = 30.0
+"""A pool whose provisioner was not heard from for so long is asked for nothing new."""
 _HOUR = 3600.0
 
 
@@ -129,6 +132,7 @@ class _Conversion:
             ),
             usage=self._usage(),
             freed=self._freed(),
+            pools=tuple(self._pool(row) for row in self._rows.pools),
         )
         return Snapshot(
             state=state,
@@ -163,12 +167,51 @@ class _Conversion:
             slots=len(free) + sum((row.id, slot.slot) in self._taken for slot in slots),
             free=len(free),
             health=health(Intent(row.intent), lost=row.lost_at is not None),
-            containers=row.launcher.startswith("docker"),
+            containers=row.launcher.startswith("docker") or (row.only_for is not None and self._in_image(row.pool_id)),
             fixed=row.launcher == "docker-fixed",
             alone=row.alone,
             device=Device.of_slot(slots[0].device) if slots else Device.CPU,
             model=self._models.get(row.id, ""),
             free_slots=free,
+            only_for=exec_id(row.only_for) if row.only_for is not None else None,
+        )
+
+    def _in_image(self, pool_id: int | None) -> bool:
+        """Whether a node of this pool was started in the image that its job asks for."""
+        return any(pool.id == pool_id and pool.containers for pool in self._rows.pools)
+
+    def _pool(self, row: Row[Any]) -> Pool:
+        wait = REFUSED_PATIENCES * row.patience_seconds
+        return Pool(
+            id=row.name,
+            slots=row.slots,
+            most=row.max_nodes,
+            least=row.min_nodes,
+            per_job=row.per_job,
+            device=Device(row.device),
+            model=row.model,
+            containers=row.containers,
+            patience=row.patience_seconds,
+            requested=tuple(
+                Requested(
+                    node=each.node,
+                    asked_at=each.asked_at,
+                    job=exec_id(each.job_id) if each.job_id is not None else None,
+                    granted=each.granted_at is not None,
+                    ending=each.give_up_at is not None,
+                    reason=each.reason or "",
+                )
+                for each in self._rows.requests
+                if each.pool_id == row.id
+            ),
+            refused={
+                exec_id(each.job_id) if each.job_id is not None else "": Refusal(
+                    each.give_up_at + wait, each.reason or ""
+                )
+                for each in self._facts.refused
+                if each.pool_id == row.id
+            },
+            away=row.trouble is not None or self._now - row.seen_at > POOL_SILENT_SECONDS,
         )
 
     def _job(self, row: Row[Any]) -> Job:

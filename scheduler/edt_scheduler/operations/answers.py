@@ -13,7 +13,6 @@ from typing import Generic, TypeVar
 
 from sqlalchemy import Connection
 
-from edt_scheduler.plan.carrying import bare
 from edt_scheduler.answers.changes import NEW, Change, JobResumed, JobStopped, JobWith, NewJob, QueueWith, changed
 from edt_scheduler.answers.expected import PastError
 from edt_scheduler.answers.forecast import forecast
@@ -28,6 +27,7 @@ from edt_scheduler.model.queues import canonical, fault
 from edt_scheduler.model.states import ACTIVE, JobState
 from edt_scheduler.operations.execs import visible
 from edt_scheduler.operations.images import check_image
+from edt_scheduler.plan.carrying import bare
 from edt_scheduler.plan.state import Phase, State
 from edt_scheduler.platform import Platform
 from edt_scheduler.store import estimates

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from edt_scheduler.model.states import Health
-from edt_scheduler.plan import devices, naming
+from edt_scheduler.plan import asking, devices, naming
 from edt_scheduler.plan.free_slots import FreeSlots, Reach
 from edt_scheduler.plan.gangs import Places, make_room, places
 from edt_scheduler.plan.placement import OwnNodes, begin, give_back, head_node_of, on_fewer, reach_of, take
@@ -49,7 +49,11 @@ def plan(state: State) -> Plan:
         For each job of the state its slots, its action if it has one, its head node and its explanation.
     """
     with _without_collector():
-        return naming.named(state, devices.by_kind(state, lambda part: _Planning(part).plan()))
+        return naming.named(state, asking.with_asks(state, _decided(state), _decided))
+
+
+def _decided(state: State) -> Plan:
+    return devices.by_kind(state, lambda part: _Planning(part).plan())
 
 
 @contextmanager
