@@ -160,7 +160,8 @@ def _spec(
         token=carried.token,
         host=node.host,
         last_report_seq=carried.acked,
-        image=carried.image or "",
+        # A node that is for this job alone was started in the image that the job asks for.
+        image="" if node.only_for is not None else carried.image or "",
         gang=gang.gang if gang is not None else None,
         epochs=carried.attempt_epochs or 0,
         begin_from=exec_id(carried.resumed_from) if begins else "",
