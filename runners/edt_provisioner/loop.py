@@ -72,8 +72,12 @@ class Provisioner:
                 self._stopping.wait(_LEAST_SECONDS)
                 self._wake.wait(self._settings.pool_sync_seconds)
         finally:
-            self._cluster.close()
-            self._api.close()
+            self.close()
+
+    def close(self) -> None:
+        """End the connections. The nodes stay."""
+        self._cluster.close()
+        self._api.close()
 
     def look(self) -> None:
         """Look once.
