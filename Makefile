@@ -10,7 +10,7 @@ DOCUMENTED := openedt fabric_model callbacks emetrics pyedt runai variable_batch
 DASHBOARD := api/dashboard/packaging/dashboard_build.py
 export DEVICES DEMO_FAULT FRAMEWORK CHAOS_SECONDS CHAOS_SEED CHAOS_DATABASE CHAOS_WITHOUT
 
-.PHONY: help demo test test-all chaos check bench prove-gpu docs dashboard system-deps images secrets kubernetes-secrets test-images install clean
+.PHONY: help demo test test-all chaos check bench prove-gpu docs dashboard system-deps system-deps-clusters images secrets kubernetes-secrets test-images install clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -56,6 +56,9 @@ dashboard: $(VENV)/.installed  ## build the pages that the API serves, with Node
 
 system-deps:  ## what tests need from the system: packages, a Docker daemon, images (Debian, root)
 	@bash .ci/system-deps
+
+system-deps-clusters:  ## what tests of Kubernetes and Slurm need besides: built once and kept (Debian 12, root)
+	@bash .ci/clusters
 
 images: install  ## the container images of docker-compose.yml; EDT_BASE_IMAGE is what they are built upon
 	@TORCH_INDEX_URL=$(TORCH_INDEX_URL) $(BIN)/python deploy/images.py

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Collection, Mapping
 
 VARIABLE = "EDT_REQUIRE"
+_OF_SLURM = ("slurmctld", "slurmd", "munged", "srun")
 
 
 class Unmet(Exception):
@@ -25,7 +26,9 @@ def _has_cuda() -> bool:
 
 
 def _has_kubernetes() -> bool:
-    return "KUBECONFIG" in os.environ or "KUBERNETES_SERVICE_HOST" in os.environ
+    from support.kubernetes_cluster import has_kubernetes
+
+    return has_kubernetes()
 
 
 def _has_memory_cgroup() -> bool:
@@ -56,6 +59,10 @@ def _has_network_namespaces() -> bool:
     return not partition.why_not()
 
 
+def _has_slurm() -> bool:
+    return all(shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin") for name in _OF_SLURM)
+
+
 def _has_tmpfs_mount() -> bool:
     from support.tmpfs_mount import has_tmpfs_mount
 
@@ -75,6 +82,7 @@ PROBES: Mapping[str, Callable[[], bool]] = {
     "memory_cgroup": _has_memory_cgroup,
     "mpirun": _has_mpirun,
     "network_namespaces": _has_network_namespaces,
+    "slurm": _has_slurm,
     "tensorflow": has_tensorflow,
     "tmpfs_mount": _has_tmpfs_mount,
 }

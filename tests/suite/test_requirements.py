@@ -58,12 +58,13 @@ def test_that_is_skipped():
 
 
 def run(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """pytest with the suite's plugin on ``TESTS``, on a machine without Kubernetes."""
+    """pytest with the suite's plugin on ``TESTS``, on a machine whose Kubernetes is not there."""
     (folder / "test_few.py").write_text(TESTS)
     (folder / "conftest.py").write_text('pytest_plugins = ["suite.plugin"]')
     (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT}/tests\nmarkers =\n    kubernetes: needs one\n")
-    unset = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "EDT_REQUIRE", "PYTEST_ADDOPTS")
+    unset = ("EDT_REQUIRE", "PYTEST_ADDOPTS")
     inherited = {name: value for name, value in os.environ.items() if name not in unset}
+    inherited["EDT_KUBERNETES"] = str(folder / "nothing-built")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *words]
     return subprocess.run(
         command, cwd=folder, env={**inherited, **environ}, capture_output=True, text=True, timeout=100, check=False
@@ -83,8 +84,11 @@ def test_what_is_missing_and_named_fails_the_run_before_any_test(tmp_path: Path)
 
 
 def test_where_something_is_required_no_test_may_skip_itself(tmp_path: Path) -> None:
-    config = tmp_path / "kubeconfig"
-    done = run(tmp_path, "-k", "skipped", EDT_REQUIRE="kubernetes", KUBECONFIG=str(config))
+    tool = tmp_path / "bin" / "mpirun"
+    tool.parent.mkdir()
+    tool.touch(0o755)
+    path = f"{tool.parent}:{os.environ['PATH']}"
+    done = run(tmp_path, "-k", "skipped", EDT_REQUIRE="mpirun", PATH=path)
     assert "skipped, which no test may be where EDT_REQUIRE is set" in done.stdout and done.returncode == 1
 
 
