@@ -184,6 +184,17 @@ class TestOwnNodes:
         assert [each.node for each in found.give_ups] == ["k8s-2", "k8s-3"]
         assert found.asks == (), "the most are there until they are gone"
 
+    def test_a_lower_most_takes_nodes_that_nobody_uses_and_then_of_the_job_that_has_most(self) -> None:
+        pool = with_requests(
+            replace(KUBERNETES, most=2), *(granted(f"k8s-{n}") for n in (1, 2, 3)), granted("k8s-4", 2)
+        )
+        nodes = [*(pod(f"k8s-{n}", free=0) for n in (1, 2)), pod("k8s-3"), pod("k8s-4", 2, free=0)]
+        first = running(1, {"k8s-1": 1, "k8s-2": 1}, most=2, engines=2, head_node="k8s-1")
+        second = running(2, {"k8s-4": 1}, most=1, engines=1, head_node="k8s-4")
+        found = decided(pool, nodes, first, second)
+        assert [each.node for each in found.give_ups] == ["k8s-3", "k8s-2"]
+        assert found.give_ups[0].why == "k8s may have 2 nodes at most"
+
     def test_nothing_changes_when_all_have_what_they_wish(self) -> None:
         pool = with_requests(KUBERNETES, *(granted(f"k8s-{n}") for n in range(1, 4)))
         nodes = [node("a", 1, 0), *(pod(f"k8s-{n}", free=0) for n in range(1, 4))]

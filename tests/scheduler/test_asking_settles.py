@@ -53,7 +53,8 @@ class Cluster:
                     nodes.append(
                         Node(name, pool.slots, pool.slots, Health.UP, containers=pool.containers, only_for=ask.job)
                     )
-            assert len(requested) <= pool.most, "never more than the most"
+            asked = any(ask.pool == pool.id for ask in decided.asks)
+            assert len(requested) <= pool.most or not asked, "never more than the most"
             pools.append(replace(pool, requested=tuple(requested)))
         self.state = with_free(replace(state, nodes=tuple(nodes), pools=tuple(pools)))
 
@@ -97,6 +98,13 @@ def test_a_cluster_manager_that_gives_what_it_is_asked_for_is_soon_asked_for_not
             cluster.settle()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, after a job has ended: {error}") from error
+        fewer = tuple(replace(pool, most=pool.most // 2, least=0) for pool in cluster.state.pools)
+        cluster.state = replace(cluster.state, pools=fewer)
+        try:
+            cluster.settle()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}, with half the most: {error}") from error
+        assert all(len(pool.requested) <= pool.most for pool in cluster.state.pools), seed
 
 
 def test_a_job_grows_over_its_pods_and_gives_them_to_another_one_by_its_share() -> None:

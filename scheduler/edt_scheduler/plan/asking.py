@@ -75,7 +75,7 @@ class _View:
     def of(cls, pool: Pool, state: State, then: State) -> _View:
         going = {job.id for job in state.jobs}
         nodes = {node.id: node for node in then.nodes}
-        given_up = tuple(_due(pool, going, state.now))
+        given_up = (*_due(pool, going, state.now), *_above_the_most(pool, going, nodes, then.jobs))
         over = {each.node for each in given_up}
         inside = {}
         if pool.per_job:
@@ -111,6 +111,38 @@ class _View:
             if each.job == job and not each.granted and not each.ending and each.node not in over
         ]
         return sorted(found, key=lambda each: (-each.asked_at, each.node), reverse=False)
+
+
+def _above_the_most(pool: Pool, going: set[str], nodes: Mapping[str, Node], jobs: Sequence[Job]) -> Iterator[GiveUp]:
+    """Nodes that are there and more than an administrator allows: first those that nobody uses, then those of the job
+    that has most of them, and of jobs with as many those of the one that came last."""
+    there = [
+        nodes[each.node]
+        for each in pool.requested
+        if each.granted and not each.ending and each.node in nodes and (each.job is None or each.job in going)
+    ]
+    users: dict[str, list[Job]] = defaultdict(list)
+    for job in jobs:
+        for name, number in job.alloc.items():
+            if number:
+                users[name].append(job)
+    left = Counter(job.id for node in there for job in users[node.id])
+
+    def first(node: Node) -> tuple[bool, int, int, bool, str]:
+        using = users[node.id]
+        return (
+            not using,
+            min((left[job.id] for job in using), default=0),
+            max((job.submit for job in using), default=0),
+            not any(job.head_node == node.id for job in using),
+            node.id,
+        )
+
+    while len(there) > pool.most:
+        gone = max(there, key=first)
+        there.remove(gone)
+        left.subtract(job.id for job in users[gone.id])
+        yield GiveUp(gone.id, f"{pool.id} may have {pool.most} nodes at most")
 
 
 def _takes_work(node: Node | None) -> bool:
