@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from support.tagged import bearers, kill_bearers
 from support.waiting import until
 
 AGENT = Path(__file__).parents[1] / "support" / "agent_main.py"
+INIT = AGENT.with_name("temporary_main.py")
 
 
 class Node:
@@ -39,8 +40,9 @@ class Node:
     def log(self) -> str:
         return (self.home / "agent.out").read_text()
 
-    def start(self, **environ: str) -> subprocess.Popen[bytes]:
-        """Start the agent; without a warm supervisor unless EDT_WARM=1 is given."""
+    def start(self, main: Path = AGENT, before: Sequence[str] = (), **environ: str) -> subprocess.Popen[bytes]:
+        """Start the agent; without a warm supervisor unless EDT_WARM=1 is given. ``before``: words before the command
+        itself."""
         settings = {
             "EDT_API": self.api.url,
             "EDT_HOME": str(self.home),
@@ -56,13 +58,17 @@ class Node:
         }
         with (self.home / "agent.out").open("ab") as output:
             self.agent = subprocess.Popen(
-                [sys.executable, str(AGENT)],
+                [*before, sys.executable, str(main)],
                 env={**os.environ, **settings, **quick, **environ},
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
             )
         return self.agent
+
+    def start_temporary(self, before: Sequence[str] = (), **environ: str) -> subprocess.Popen[bytes]:
+        """Start the node as a cluster manager does: its first process is ``edt_agent.temporary``."""
+        return self.start(INIT, before, **{"EDT_TEMPORARY": "true", **environ})
 
     def signal(self, number: signal.Signals) -> int:
         """Send a signal to the agent and wait for its end."""

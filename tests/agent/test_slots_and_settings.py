@@ -40,6 +40,12 @@ def test_cpu_slots_stand_in_for_gpus_one_a_core_unless_told():
             "EDT_DOCKER: 'yes'; it is no setting",
         ),
         ({}, {"EDT_RUNTIME_DIR": "/run/" + "x" * 50}, "EDT_RUNTIME_DIR"),
+        ({}, {"EDT_TEMPORARY": "maybe"}, "EDT_TEMPORARY: 'maybe'; it is true or false"),
+        ({}, {"EDT_TEMPORARY": "true", "EDT_LAUNCHER": "docker"}, "EDT_TEMPORARY: 'true'; it is true only with"),
+        ({}, {"EDT_LEAVE_SECONDS": "-1"}, "EDT_LEAVE_SECONDS: '-1'; it is a number of seconds from 0"),
+        ({}, {"EDT_LEAVE_SECONDS": "inf"}, "EDT_LEAVE_SECONDS: 'inf'"),
+        ({}, {"EDT_IDLE_SECONDS": "0"}, "EDT_IDLE_SECONDS: '0'; it is a number of seconds above 0"),
+        ({}, {"EDT_ENDS_AT": "3600"}, "EDT_ENDS_AT: '3600'; it is a time in seconds since 1970"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named(given, environ, named, environment):

@@ -72,8 +72,8 @@ class Place:
         self.kind, self.node, self.api = kind, node, node.api
         self._environ = environ
 
-    def start(self, **environ: str) -> None:
-        """The agent, as ``edt agent`` starts it."""
+    def start(self, module: str = "edt_agent", **environ: str) -> None:
+        """The agent, as ``edt agent`` starts it, or another ``module`` that starts it."""
         node = self.node
         settings = {TAG_VARIABLE: node.tag, "EDT_AGENT_POLL_SECONDS": "1", "EDT_CPU_SLOTS": "2", "EDT_DEVICES": "cpu"}
         settings |= {"EDT_LAUNCHER": self.kind, "EDT_WARM": "0", "EDT_PASSWORD": "a secret of the agent's"}
@@ -83,7 +83,7 @@ class Place:
         words = ["--api", node.api.url, "--home", str(node.home), "--name", node.name]
         with (node.home / "agent.out").open("ab") as output:
             node.agent = subprocess.Popen(
-                [sys.executable, "-m", "edt_agent", *words],
+                [sys.executable, "-m", module, *words],
                 env={**os.environ, **settings, **self._environ, **environ},
                 stdout=output,
                 stderr=output,

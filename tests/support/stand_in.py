@@ -4,7 +4,7 @@
 ``""`` well; ``mute``: ignores every desired state; ``early``: exits with 4 before its spec; ``refuses``: exits with
 2 as after a bad spec; ``daemon``: leaves a process behind in a session of its own; ``lingers``: does not exit;
 ``shares``: one process holds all slots.
-A file ``finish`` in its working directory ends it as finished.
+A file ``finish`` in its working directory ends it as finished; at a file ``eat`` it takes all memory that there is.
 """
 
 from __future__ import annotations
@@ -80,6 +80,9 @@ class StandIn:
                 self.report(ReportKind.PROGRESS, step=self.step, workers=len(self.engines))
             if Path(self.spec.work_dir, "finish").exists():
                 return self.end(ExitKind.FINISHED)
+            eaten = []
+            while eaten or Path(self.spec.work_dir, "eat").exists():
+                eaten.append(bytearray(b"x") * (1 << 24))
 
     def behaves(self, how: str) -> bool:
         return self.spec.environ.get("STAND_IN") == how
