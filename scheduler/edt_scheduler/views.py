@@ -422,6 +422,12 @@ class NodeView:
     launcher: str
     """In what the node's jobs run: ``process``, ``docker`` or ``docker-fixed``."""
     slots: tuple[SlotView, ...]
+    pool: str | None = None
+    """The pool from whose cluster manager it comes; None: it is not from one."""
+    only_for: str | None = None
+    """Exec id of the only job that may use it; None: any job."""
+    leaving_why: str | None = None
+    """Why it is being emptied; None: it is not, or an administrator has asked for it."""
 
 
 @dataclass(frozen=True)

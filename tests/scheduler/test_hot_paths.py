@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import Connection, event, text
 
-from edt_scheduler.store import allocations, attempts, changes, jobs, nodes, resizes, speeds
+from edt_scheduler.store import allocations, attempts, changes, jobs, nodes, pools, resizes, speeds
 from edt_scheduler.store.database import Database
 
 QUERIES: dict[str, Callable[[Connection], object]] = {
@@ -27,8 +27,11 @@ QUERIES: dict[str, Callable[[Connection], object]] = {
     "keys whose points changed": lambda tx: speeds.changed_keys(tx, 1e9),
     "changes since a moment ago": lambda tx: changes.since(tx, changes.newest(tx)),
     "free slots": nodes.free_slots,
+    "nodes that pools were asked for": pools.open_requests,
+    "nodes that one pool was asked for": lambda tx: pools.open_of(tx, 1),
+    "nodes that did not come": lambda tx: pools.refused_since(tx, 1e9),
 }
-GROW = "jobs|allocations|attempts|resizes|resize_nodes|job_events|changes|speed_points|prior_points"
+GROW = "jobs|allocations|attempts|resizes|resize_nodes|job_events|changes|speed_points|prior_points|node_requests"
 """Tables that only ever grow."""
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row
 from edt_contract.reports import ExitKind
 from edt_scheduler.attempts import head_node, losses
 from edt_scheduler.attempts.lifecycle import End, end_attempt, settle, take_back
+from edt_scheduler.model.jobs import OOM_LIMIT, OUT_OF_MEMORY
 from edt_scheduler.model.states import ResizeCause
 from edt_scheduler.store import allocations, attempts, nodes, resizes
 
@@ -91,9 +92,13 @@ def lose(tx: Connection, node_id: int, counter: int, now: float) -> None:
     """
     if not nodes.lose(tx, node_id, counter, now):
         return
-    name = nodes.name(tx, node_id)
-    message = f"node {name} was not heard from"
+    message = f"node {nodes.name(tx, node_id)} was not heard from"
     log.warning("%s", message)
+    _let_go(tx, node_id, message, now)
+
+
+def _let_go(tx: Connection, node_id: int, message: str, now: float) -> None:
+    """Let live attempts go on without a node, or end."""
     for row in attempts.open_on(tx, node_id):
         attempt = attempts.get(tx, row.job_id, row.fence)
         if attempt.ended_at is not None:
@@ -108,14 +113,47 @@ def lose(tx: Connection, node_id: int, counter: int, now: float) -> None:
         settle(tx, row.job_id, now)
 
 
+def end_node(tx: Connection, node: Row[Any], why: str, now: float, *, oom: bool = False) -> None:
+    """Handle a node that is over: no process of any job is left there, and its slots are free.
+
+    Args:
+        tx: the write transaction.
+        node: the node's row.
+        why: what has become of it, in words.
+        now: the current time, in seconds since the epoch.
+        oom: whether it was ended because it used too much memory. If it had one job, that job counts as the cause.
+    """
+    if oom:
+        _count_oom(tx, node, why, now)
+    if attempts.open_on(tx, node.id):
+        log.warning("%s", why)
+    _let_go(tx, node.id, why, now)
+    forget(tx, node, why, now)
+    nodes.lose(tx, node.id, node.counter, now)  # only now: what is open on a lost node would have to be fenced
+
+
+def _count_oom(tx: Connection, node: Row[Any], why: str, now: float) -> None:
+    parts = attempts.open_on(tx, node.id)
+    if len({part.job_id for part in parts}) != 1:
+        return
+    attempt = attempts.get(tx, parts[-1].job_id, parts[-1].fence)
+    if attempt.kind is not None or attempt.ended_at is not None:
+        return
+    number = losses.count_oom(tx, attempt.job_id, attempt.fence)
+    if attempt.gang:  # with as much memory it would be killed again
+        end_attempt(tx, attempt.job_id, attempt.fence, End(ExitKind.SCRIPT_ERROR, why), now)
+    elif number >= OOM_LIMIT:
+        end_attempt(tx, attempt.job_id, attempt.fence, End(ExitKind.SCRIPT_ERROR, OUT_OF_MEMORY), now)
+
+
 def forget(tx: Connection, node: Row[Any], why: str, now: float) -> None:
     """Close everything that is open on a node.
 
     Args:
         tx: the write transaction.
         node: the node's row.
-        why: the reason, in words. Either the machine was started again, so no earlier process runs there, or the node
-            was removed, and what is open there belongs to attempts that are over.
+        why: the reason, in words. Either the machine was started again or the node is over, so no earlier process runs
+            there, or the node was removed, and what is open there belongs to attempts that are over.
         now: the current time, in seconds since the epoch.
     """
     end = End(ExitKind.LOST, why)

@@ -12,13 +12,14 @@ from sqlalchemy.exc import DBAPIError
 
 from edt_contract.crash_points import CrashPoint, crash_point
 from edt_contract.reports import Report, ReportKind, fit
-from edt_scheduler.attempts import specs
+from edt_scheduler.attempts import specs, supervisors
 from edt_scheduler.errors import EnvironmentLocked, NoSuchNode, ReportForeign
 from edt_scheduler.home.secret_key import Keys
 from edt_scheduler.ingest import dispatch
 from edt_scheduler.model.jobs import exec_id, job_number
+from edt_scheduler.model.states import Intent
 from edt_scheduler.platform import Platform
-from edt_scheduler.store import allocations, attempts, images, nodes, outbox, resizes, usage
+from edt_scheduler.store import allocations, attempts, images, nodes, outbox, pools, resizes, usage
 from edt_scheduler.store.database import retried
 from edt_scheduler.store.outages import outage
 from edt_scheduler.views import NodeAssignments, SlotUse
@@ -167,6 +168,58 @@ def record_usage(platform: Platform, node: str, samples: Sequence[SlotUse]) -> N
             outbox.put_scheduler(tx, now)
     if changed:
         platform.notifier.notify()
+
+
+@retried(if_done=True)
+def leaving(platform: Platform, node: str, why: str, *, if_idle: bool = False, gone: bool = False) -> bool:
+    """A node of a pool wants to leave, or has left.
+
+    From the first call on, the node is being emptied: its jobs train on while their engines move to other nodes.
+
+    Args:
+        platform: The open platform.
+        node: The node's name.
+        why: Why it leaves, in words.
+        if_idle: It leaves only if nothing of a job is on it and its pool keeps its least number of nodes.
+        gone: No process of any job is left there. The node is over at once.
+
+    Returns:
+        Whether it may leave, or must.
+
+    Raises:
+        NoSuchNode: No node has this name.
+    """
+    with platform.database.transaction(urgent=True) as tx:
+        now = platform.clock()
+        row = nodes.get(tx, node)
+        request = pools.request(tx, node)
+        wanted = request is not None and request.ended_at is None and request.give_up_at is None
+        if gone:
+            supervisors.end_node(tx, row, f"node {node} has left: {why}", now)
+            if request is not None and wanted:  # its cluster manager may start it again
+                pools.change_request(tx, request.id, granted_at=None, asked_at=now)
+        else:
+            nodes.beat(tx, row.id, now)
+            if if_idle and (request is None or not _may_leave(tx, row, request)):
+                return False
+            if if_idle:
+                pools.give_up(tx, node, why, False, now)
+            elif row.intent != Intent.DRAINING:
+                nodes.intend(tx, row.id, Intent.DRAINING, why)
+        outbox.put_scheduler(tx, now)
+    platform.notifier.notify()
+    return True
+
+
+def _may_leave(tx: Connection, node: Row[Any], request: Row[Any]) -> bool:
+    """Whether a node is idle and its pool keeps its least number of nodes without it."""
+    if attempts.open_on(tx, node.id):
+        return False
+    if request.give_up_at is not None:
+        return True
+    there = [row for row in pools.open_of(tx, request.pool_id) if row.granted_at is not None and row.give_up_at is None]
+    pool = pools.of_number(tx, request.pool_id)
+    return len(there) > int(min(pool.min_nodes, pool.max_nodes))
 
 
 def _take(tx: Connection, node: Row[Any], number: int, report: Report, now: float) -> bool:

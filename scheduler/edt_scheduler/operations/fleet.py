@@ -6,17 +6,19 @@ import re
 import secrets
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from edt_migrations import is_newest
 from edt_scheduler.attempts import supervisors
-from edt_scheduler.errors import NodeInUse, NodeInvalid
+from edt_scheduler.errors import NodeInUse, NodeInvalid, NodeNotWanted
 from edt_scheduler.model.jobs import exec_id
 from edt_scheduler.model.nodes import Device, SlotSpec
 from edt_scheduler.model.states import Intent
+from edt_scheduler.operations.pools import in_use
 from edt_scheduler.platform import Platform
-from edt_scheduler.store import images, outbox, to_views
+from edt_scheduler.store import images, outbox, pools, to_views
 from edt_scheduler.store import nodes as store
 from edt_scheduler.store import usage as usage_store
 from edt_scheduler.store.database import retried
@@ -57,8 +59,11 @@ def register_node(
         launcher: In what the node's jobs run: ``process``, ``docker`` or ``docker-fixed``.
         alone: Whether its engines and those of other nodes cannot reach each other.
 
+    A node that a pool's cluster manager was asked for is of that pool, and its request is granted.
+
     Raises:
         NodeInvalid: The name, the cores or the slots are not valid.
+        NodeNotWanted: It is a node of a pool, and it was given up or has ended.
     """
     _check(name, cores, slots)
     token = secrets.token_urlsafe(32)
@@ -72,15 +77,38 @@ def register_node(
             "launcher": launcher,
             "alone": alone,
         }
+        request = pools.request(tx, name)
+        _check_wanted(tx, request)
+        facts["pool_id"] = request.pool_id if request is not None else None
+        facts["only_for"] = request.job_id if request is not None else None
         node_id, last_boot = store.register(tx, name, token, now, **facts)
         store.set_slots(tx, node_id, slots)
         images.forget(tx, node_id)
         if last_boot is not None and last_boot != boot_id:
             supervisors.forget(tx, store.get(tx, name), f"node {name} was restarted", now)
+        if request is not None and request.granted_at is None:
+            _grant(tx, request, node_id, now)
         outbox.put_scheduler(tx, now)
         view = _view(tx, name, now)
     platform.notifier.notify()
     return Registration(view, token)
+
+
+def _check_wanted(tx: Connection, request: Row[Any] | None) -> None:
+    """A node that was given up may register again while something of a job is on it: its agent was restarted."""
+    if request is None:
+        return
+    if request.ended_at is not None:
+        raise NodeNotWanted(request.node, f"it has ended{f', {request.ended_reason}' if request.ended_reason else ''}")
+    if request.give_up_at is not None and not in_use(tx, request.node):
+        raise NodeNotWanted(request.node, request.give_up_why)
+
+
+def _grant(tx: Connection, request: Row[Any], node_id: int, now: float) -> None:
+    """Note that the node is there. One that has left and was started again takes work again."""
+    pools.change_request(tx, request.id, granted_at=now)
+    if store.get(tx, request.node).leaving_why is not None:
+        store.intend(tx, node_id, Intent.OPEN)
 
 
 def _check(name: str, cores: int, slots: Sequence[SlotSpec]) -> None:

@@ -8,7 +8,7 @@ from collections import defaultdict
 
 from edt_scheduler.model.queues import belongs_to, decayed
 from edt_scheduler.platform import Platform
-from edt_scheduler.store import allocations, decisions, queues, speeds, usage
+from edt_scheduler.store import allocations, decisions, pools, queues, speeds, usage
 from edt_scheduler.store.database import in_batches
 from edt_scheduler.store.queries import forget_until
 from edt_scheduler.store.usage import DAY_SECONDS
@@ -24,6 +24,7 @@ DAYS_AT_ONCE = 31
 DECISIONS_AT_ONCE = 500
 """The most records of decisions that one transaction deletes."""
 SPEED_DAYS = 90.0
+REQUEST_DAYS = 7.0
 
 
 def count_user_days(platform: Platform) -> int:
@@ -114,6 +115,11 @@ def forget_decisions(platform: Platform) -> int:
 def forget_speeds(platform: Platform) -> int:
     """Delete measured speeds of alike jobs that none of them has confirmed for SPEED_DAYS; return how many."""
     return forget_until(platform.database, speeds.AT, platform.clock() - SPEED_DAYS * DAY_SECONDS)
+
+
+def forget_requests(platform: Platform) -> int:
+    """Delete requests for nodes of pools that have been over for REQUEST_DAYS; return how many."""
+    return forget_until(platform.database, pools.ENDED_AT, platform.clock() - REQUEST_DAYS * DAY_SECONDS)
 
 
 def forget_roll_ups(platform: Platform) -> int:

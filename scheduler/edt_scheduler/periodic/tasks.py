@@ -68,6 +68,7 @@ TASKS: tuple[Task, ...] = (
     Task("edt.count-queue-usage", "sums of queues' usage added to", 60, 120, rollups.count_queue_usage),
     Task("edt.forget-decisions", "records of decisions forgotten", 600, 120, rollups.forget_decisions),
     Task("edt.forget-speeds", "measured speeds forgotten because of their age", 3600, 120, rollups.forget_speeds),
+    Task("edt.forget-requests", "requests forgotten for nodes that are gone", 3600, 120, rollups.forget_requests),
     Task("edt.forget-usage", "samples of busy slots forgotten", 600, 120, rollups.forget_usage),
 )
 

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, func, insert, select, update
+from sqlalchemy import Connection, Row, and_, func, insert, select, union, update
 from sqlalchemy.sql.functions import count
 
 from edt_scheduler.errors import NoSuchNode
@@ -48,9 +48,14 @@ def set_slots(tx: Connection, node_id: int, named: Sequence[SlotSpec]) -> None:
         put(tx, slots, {"node_id": node_id, "slot": spec.slot}, values)
 
 
+def find(tx: Connection, name: str) -> Row[Any] | None:
+    """The row of a node that was not removed; None: there is none."""
+    return tx.execute(select(nodes).where(nodes.c.name == name, nodes.c.removed_at.is_(None))).one_or_none()
+
+
 def get(tx: Connection, name: str) -> Row[Any]:
     """The row of a node that was not removed. Raises NoSuchNode."""
-    row = tx.execute(select(nodes).where(nodes.c.name == name, nodes.c.removed_at.is_(None))).one_or_none()
+    row = find(tx, name)
     if row is None:
         raise NoSuchNode(name)
     return row
@@ -79,14 +84,24 @@ def every(tx: Connection) -> list[Row[Any]]:
 
 
 def for_the_plan(tx: Connection) -> list[Row[Any]]:
-    """Every node, with the columns that a decision needs. No heartbeat changes these columns."""
+    """Every node that was not removed, or that a live attempt has used, with the columns that a decision needs. No
+    heartbeat changes these columns.
+    """
     columns = nodes.c["id", "name", "intent", "lost_at", "launcher", "alone", "pool_id", "only_for"]
-    return list(tx.execute(select(*columns).order_by(nodes.c.id)))
+    live = attempts.c.ended_at.is_(None)
+    concerned = union(
+        select(nodes.c.id).where(nodes.c.removed_at.is_(None)),
+        select(attempts.c.head_node_id).where(live),
+        select(supervisors.c.node_id).join(attempts).where(live),
+        select(allocations.c.node_id).where(allocations.c.released_at.is_(None)),
+    )
+    return list(tx.execute(select(*columns).where(nodes.c.id.in_(concerned)).order_by(nodes.c.id)))
 
 
 def counters(tx: Connection) -> list[Row[Any]]:
-    """``id`` and ``counter`` of every node that is not lost."""
-    return list(tx.execute(select(*nodes.c["id", "counter"]).where(nodes.c.lost_at.is_(None))))
+    """``id`` and ``counter`` of every node that is not lost. A node that was removed is lost."""
+    here = and_(nodes.c.removed_at.is_(None), nodes.c.lost_at.is_(None))
+    return list(tx.execute(select(*nodes.c["id", "counter"]).where(here)))
 
 
 def free_slots(tx: Connection) -> int:
@@ -188,9 +203,10 @@ def slot_rows(tx: Connection, node_ids: Iterable[int] | None = None) -> list[Row
 def slots_for_the_plan(tx: Connection, node_ids: Iterable[int] | None = None) -> list[Row[Any]]:
     """The slots that are present, in the node's own order, with the columns that a decision needs.
 
-    ``node_ids``: only those of these nodes; None: of all.
+    ``node_ids``: only those of these nodes; None: of all. Nodes that were removed have none.
     """
-    query = select(*slots.c["node_id", "slot", "device", "model", "problem"]).where(slots.c.present)
+    query = select(*slots.c["node_id", "slot", "device", "model", "problem"]).join(nodes)
+    query = query.where(slots.c.present, nodes.c.removed_at.is_(None))
     query = query.order_by(slots.c.node_id, slots.c.position, slots.c.slot)
     return list(tx.execute(query)) if node_ids is None else rows_of(tx, query, slots.c.node_id, node_ids)
 

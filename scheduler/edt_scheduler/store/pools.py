@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, func, insert, select, update
+from sqlalchemy import Connection, Row, and_, case, func, insert, select, update
 
 from edt_scheduler.errors import NoSuchPool
 from edt_scheduler.model.states import Intent
@@ -18,6 +18,8 @@ from edt_scheduler.store.tables import jobs, node_requests, nodes, pools, users
 HARD = 14
 """Number of the columns of ``for_the_plan`` that a decision depends on. ``seen_at``, the last, changes all the time."""
 
+ENDED_AT = node_requests.c.ended_at
+"""When a request was over."""
 _OPEN = node_requests.c.ended_at.is_(None)
 
 
@@ -58,6 +60,11 @@ def get(tx: Connection, name: str) -> Row[Any]:
     return row
 
 
+def of_number(tx: Connection, pool_id: int) -> Row[Any]:
+    """The row of a pool that must exist, also if it was removed."""
+    return tx.execute(select(pools).where(pools.c.id == pool_id)).one()
+
+
 def change(tx: Connection, pool_id: int, **values: Any) -> None:
     """Set columns of a pool."""
     tx.execute(update(pools).where(pools.c.id == pool_id).values(**values))
@@ -74,12 +81,15 @@ def names(tx: Connection) -> dict[int, str]:
 
 
 def for_the_plan(tx: Connection) -> list[Row[Any]]:
-    """All pools that were not removed, with the columns that a decision needs, in the order of registration."""
-    columns = pools.c[
-        *("id", "name", "kind", "slots", "max_nodes", "min_nodes", "per_job", "containers", "device", "model"),
-        *("patience_seconds", "idle_seconds", "trouble", "registered_at", "seen_at"),
-    ]
-    return list(tx.execute(select(*columns).where(pools.c.removed_at.is_(None)).order_by(pools.c.id)))
+    """All pools that were not removed, with the columns that a decision needs, in the order of registration.
+
+    ``min_nodes`` is at most ``max_nodes`` here.
+    """
+    columns = pools.c["id", "name", "kind", "slots", "max_nodes", "per_job", "containers", "device", "model"]
+    others = pools.c["patience_seconds", "idle_seconds", "trouble", "registered_at", "seen_at"]
+    least = case((pools.c.min_nodes < pools.c.max_nodes, pools.c.min_nodes), else_=pools.c.max_nodes)
+    query = select(*columns, least.label("min_nodes"), *others).where(pools.c.removed_at.is_(None))
+    return list(tx.execute(query.order_by(pools.c.id)))
 
 
 def open_requests(tx: Connection) -> list[Row[Any]]:
@@ -91,14 +101,13 @@ def open_requests(tx: Connection) -> list[Row[Any]]:
 
 
 def refused_since(tx: Connection, since: float) -> list[Row[Any]]:
-    """``pool_id``, ``job_id`` and the newest ``give_up_at`` of requests that did not come within their pool's patience
-    and were given up after ``since``.
+    """``pool_id``, ``job_id``, ``give_up_at`` and ``reason`` of requests that did not come within their pool's patience
+    and were given up after ``since``, the newest last.
     """
     query = (
-        select(*node_requests.c["pool_id", "job_id"], func.max(node_requests.c.give_up_at).label("give_up_at"))
+        select(*node_requests.c["pool_id", "job_id", "give_up_at", "reason"])
         .where(node_requests.c.give_up_at > since, node_requests.c.refused)
-        .group_by(*node_requests.c["pool_id", "job_id"])
-        .order_by(*node_requests.c["pool_id", "job_id"])
+        .order_by(node_requests.c.give_up_at, node_requests.c.id)
     )
     return list(tx.execute(query))
 
@@ -151,7 +160,7 @@ def give_up(tx: Connection, node: str, why: str, refused: bool, now: float) -> N
     wanted = and_(node_requests.c.node == node, _OPEN, node_requests.c.give_up_at.is_(None))
     if tx.execute(update(node_requests).where(wanted).values(**given_up)).rowcount == 0:
         return
-    row = tx.execute(select(nodes.c.id).where(nodes.c.name == node, nodes.c.removed_at.is_(None))).one_or_none()
+    row = node_store.find(tx, node)
     if row is not None:
         node_store.intend(tx, row.id, Intent.DRAINING, why)
 

@@ -355,6 +355,7 @@ nodes = Table(
     Column("pool_id", Id, ForeignKey("pools.id")),  # null: it was not asked for
     Column("only_for", Id),  # number of the only job that may use it; null: any job
     Column("leaving_why", Text),  # why it is being emptied, if it leaves by itself
+    partial_index("ix_nodes_present", "removed_at IS NULL", "id"),
     CheckConstraint("intent IN ('open', 'cordoned', 'draining')", name="intent"),
     CheckConstraint("cores >= 1", name="cores"),
 )

@@ -16,7 +16,7 @@ from edt_scheduler.model.progress import PACE, MetricPoint, eta_seconds, mean_ra
 from edt_scheduler.model.speeds import MEASURING
 from edt_scheduler.model.states import Intent, JobState, ResizeCause, Role, Scope, health
 from edt_scheduler.settings import Settings
-from edt_scheduler.store import attempts, nodes, usage
+from edt_scheduler.store import attempts, nodes, pools, usage
 from edt_scheduler.store import jobs as store
 from edt_scheduler.store.queries import rows_of
 from edt_scheduler.store.tables import allocations
@@ -112,6 +112,7 @@ def nodes_of(tx: Connection, rows: Iterable[Row[Any]], now: float) -> list[NodeV
     found = nodes.slot_rows(tx, slots)
     held_by = {row.id: row for row in store.in_short(tx, {slot.job_id for slot in found} - {None})}
     used = usage.newest(tx, slots, now)
+    named = pools.names(tx) if any(row.pool_id is not None for row in rows) else {}
     for slot in found:
         holder = held_by.get(slot.job_id)
         view = view_of(
@@ -133,6 +134,8 @@ def nodes_of(tx: Connection, rows: Iterable[Row[Any]], now: float) -> list[NodeV
             health=health(Intent(row.intent), lost=row.lost_at is not None),
             lease_age_seconds=max(0.0, now - row.seen_at),
             slots=tuple(slots[row.id]),
+            pool=named.get(row.pool_id),
+            only_for=exec_id(row.only_for) if row.only_for is not None else None,
         )
         for row in rows
     ]
