@@ -1,10 +1,12 @@
-# Begins as root like the official image's: gives the folder to postgres, goes on as that user, and makes the database
-# where there is none.
+# As the official image's does: begins as root, gives the folder to postgres and goes on as that user, or begins as a user
+# whose folder it is. Makes the database where there is none.
 set -eu
+if [ -z "${POSTGRES_PASSWORD-}" ] && [ -n "${POSTGRES_PASSWORD_FILE-}" ]; then
+  POSTGRES_PASSWORD=$(cat "$POSTGRES_PASSWORD_FILE")
+fi
 if [ "$(id -u)" = 0 ]; then
   chown postgres:postgres "$PGDATA" /run/postgresql
   chmod 700 "$PGDATA"
-  POSTGRES_PASSWORD=$(cat "$POSTGRES_PASSWORD_FILE")
   export POSTGRES_PASSWORD
   exec setpriv --reuid postgres --regid postgres --clear-groups sh "$0" "$@"
 fi

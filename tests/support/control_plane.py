@@ -1,0 +1,222 @@
+"""The control plane of deploy/kubernetes in a test's Kubernetes, from its own kustomize base.
+
+What differs from a site's: images of this checkout, folders of this machine as volumes, addresses instead of names
+(nothing resolves names there), requests that fit a small machine, and older API versions where the server has no newer
+ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from support.cluster import EXECS, ROOT, eventually, run
+from support.kubernetes_cluster import SERVICE_NETWORK, Kubernetes
+from support.kubernetes_undo import TAG
+from support.service_proxy import forget
+
+NAMESPACE = "openedt"
+IMAGES = ("api", "scheduler", "provisioner", "agent")
+OWNERS = {"home": 10001, "data": 10001, "database": 999}
+"""Folders that stand for volumes, and whose they are: nobody gives a folder of the machine to a pod's group."""
+_RANGE = SERVICE_NETWORK.rpartition(".")[0]
+ADDRESSES = {"openedt-api": f"{_RANGE}.50", "openedt-postgres": f"{_RANGE}.51", "openedt-valkey": f"{_RANGE}.52"}
+
+
+class ControlPlane:
+    """Applied on enter. It goes with the Kubernetes that it is in."""
+
+    def __init__(self, kubernetes: Kubernetes, folder: Path) -> None:
+        self.kubernetes, self.folder = kubernetes, folder
+        self.url = f"http://{ADDRESSES['openedt-api']}:9280"
+        self.api = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
+        self._proxy: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> ControlPlane:
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.api.close()
+        if self._proxy is not None:
+            self._proxy.kill()
+            self._proxy.wait(30)
+        forget(SERVICE_NETWORK)
+
+    def _start(self) -> None:
+        self._proxy = subprocess.Popen(
+            [sys.executable, "-m", "support.service_proxy", self.kubernetes.kubeconfig],
+            env={**os.environ, "EDT_TAG": TAG, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for name, owner in OWNERS.items():
+            (self.folder / name).mkdir(parents=True)
+            os.chown(self.folder / name, owner, owner)
+        deploy = self.folder / "deploy"
+        shutil.copytree(ROOT / "deploy" / "kubernetes", deploy, ignore=shutil.ignore_patterns("*-password", "*-token"))
+        (deploy / "secrets" / "secret-key").unlink(missing_ok=True)
+        run(sys.executable, ROOT / "deploy" / "prepare.py", "--kubernetes", deploy / "secrets")
+        self.kubernetes.kubectl("apply", f"--kustomize={deploy / 'secrets'}")
+        overlay = deploy / "overlays" / "test"
+        overlay.mkdir()
+        (overlay / "kustomization.yaml").write_text(json.dumps(self._overlay()))
+        (overlay / "volumes.yaml").write_text("\n---\n".join(map(json.dumps, self._volumes())))
+        self.kubernetes.kubectl("apply", f"--kustomize={overlay}")
+        self.api.auth = ("admin", (deploy / "secrets" / "admin-password").read_text().strip())
+
+    def _overlay(self) -> dict[str, Any]:
+        database, broker = (f"{ADDRESSES[name]}" for name in ("openedt-postgres", "openedt-valkey"))
+        settings = {
+            "EDT_DATABASE_URL": f"postgresql://edt@{database}:5432/edt",
+            "EDT_BROKER_URL": f"redis://{broker}:6379/0",
+            "EDT_NODES_BROKER_URL": f"redis://{broker}:6379/0",
+            "EDT_API": self.url,
+            "EDT_KUBERNETES_IMAGE": "openedt/agent:test",
+            "EDT_GRACE_SECONDS": "10",
+        }
+        images = [{"name": f"openedt/{name}", "newTag": "test"} for name in IMAGES]
+        images += [{"name": "postgres", "newName": "openedt-test/postgres", "newTag": "latest"}]
+        images += [{"name": "valkey/valkey", "newName": "openedt-test/valkey", "newTag": "latest"}]
+        pod = "/spec/template/spec"
+        small = [_replace(f"{pod}/containers/0/resources/requests/cpu", "10m")]
+        local = [{"op": "add", "path": f"{pod}/containers/0/imagePullPolicy", "value": "IfNotPresent"}]
+        patches = [
+            *(_patch("Service", [_add("/spec/clusterIP", address)], name) for name, address in ADDRESSES.items()),
+            _patch("Deployment|StatefulSet|Job", [*small, *local]),
+            _patch("PersistentVolumeClaim", [_add("/spec/storageClassName", "")]),
+            _patch("PersistentVolumeClaim", [_add("/spec/volumeName", "home")], "openedt-home"),
+            _patch("PersistentVolumeClaim", [_add("/spec/volumeName", "data")], "openedt-data"),
+            _patch("StatefulSet", [_add("/spec/volumeClaimTemplates/0/spec/volumeName", "database")]),
+        ]
+        if "policy/v1" not in self.kubernetes.kubectl("api-versions").split():
+            patches.append(_patch("PodDisruptionBudget", [_replace("/apiVersion", "policy/v1beta1")]))
+        return {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "namespace": NAMESPACE,
+            "resources": ["../../base", "volumes.yaml"],
+            "images": images,
+            "configMapGenerator": [
+                {
+                    "name": "openedt-settings",
+                    "behavior": "merge",
+                    "literals": [f"{name}={value}" for name, value in settings.items()],
+                }
+            ],
+            "patches": patches,
+        }
+
+    def _volumes(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": name},
+                "spec": {
+                    "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
+                    "capacity": {"storage": "100Gi"},
+                    "hostPath": {"path": str(self.folder / name), "type": "Directory"},
+                },
+            }
+            for name in OWNERS
+        ]
+
+    # ── what there is ─────────────────────────────────────────────────────────────────────────────────────────────
+    def get(self, kind: str, name: str = "", **labels: str) -> Any:
+        """An object, or the list of those of a kind that have these labels."""
+        words = [name] if name else []
+        if labels:
+            words.append("--selector=" + ",".join(f"app.kubernetes.io/{key}={value}" for key, value in labels.items()))
+        found = json.loads(self.kubernetes.kubectl("get", kind, *words, "--output=json", namespace=NAMESPACE))
+        return found if name else found["items"]
+
+    def ready(self, component: str) -> list[str]:
+        """Names of a component's pods that are ready and not being deleted."""
+        return [
+            pod["metadata"]["name"]
+            for pod in self.get("pods", component=component)
+            if "deletionTimestamp" not in pod["metadata"]
+            and {"type": "Ready", "status": "True"}.items()
+            <= next((c for c in pod["status"].get("conditions", ()) if c["type"] == "Ready"), {}).items()
+        ]
+
+    def log(self, pod: str) -> str:
+        return str(self.kubernetes.kubectl("logs", pod, namespace=NAMESPACE))
+
+    def delete_pod(self, pod: str) -> None:
+        self.kubernetes.kubectl("delete", "pod", pod, "--wait=false", namespace=NAMESPACE)
+
+    def story(self) -> str:
+        """What a person would look at when something does not come up."""
+        kubectl = self.kubernetes.kubectl
+        parts = [kubectl("get", "pods,jobs", "--output=wide", namespace=NAMESPACE)]
+        parts.append(kubectl("get", "events", "--sort-by=.lastTimestamp", namespace=NAMESPACE)[-4000:])
+        for pod in self.get("pods"):
+            name = pod["metadata"]["name"]
+            done = self.kubernetes._kubectl("logs", name, "--all-containers", "--tail=15", f"--namespace={NAMESPACE}")
+            parts.append(f"--- {name}\n{done.stdout}{done.stderr}")
+        return "\n".join(parts)
+
+    # ── the platform in it ────────────────────────────────────────────────────────────────────────────────────────
+    def serves(self) -> bool:
+        try:
+            return self.api.get("/readyz").is_success
+        except httpx.TransportError:
+            return False
+
+    def ask(self, path: str, **params: Any) -> Any:
+        """What the API answers. It is asked again where a pod of it has just gone."""
+        for attempt in itertools.count():
+            try:
+                answer = self.api.get(path, params=params)
+                answer.raise_for_status()
+                return answer.json()
+            except httpx.HTTPError:
+                if attempt == 20:
+                    raise
+        raise AssertionError
+
+    def submit(self, script: Path, options: str, arguments: str) -> str:
+        """POST a script as WMLA's clients do; its exec id."""
+        args = f"--exec-start edtPyTorch --model-main {script.name} {options} {arguments}"
+        archive = self.folder / "model.tar"
+        run("tar", "-cf", archive, "-C", script.parent, script.name)
+        answer = self.api.post(EXECS, params={"args": args}, files={"file": ("model.tar", archive.read_bytes())})
+        answer.raise_for_status()
+        return str(answer.json()["id"])
+
+    def until_up(self) -> None:
+        """Wait until two of API and scheduler, and one of everything else are ready."""
+        wanted = {"postgres": 1, "valkey": 1, "api": 2, "scheduler": 2, "provisioner": 1}
+        eventually(lambda: all(len(self.ready(name)) == count for name, count in wanted.items()), "all are ready", 100)
+
+
+def _patch(kind: str, changes: list[dict[str, Any]], name: str = "") -> dict[str, Any]:
+    return {"target": {"kind": kind, **({"name": name} if name else {})}, "patch": json.dumps(changes)}
+
+
+def _add(path: str, value: Any) -> dict[str, Any]:
+    return {"op": "add", "path": path, "value": value}
+
+
+def _replace(path: str, value: Any) -> dict[str, Any]:
+    return {"op": "replace", "path": path, "value": value}
