@@ -2,6 +2,7 @@
 
 SIGTERM ends only the agent, for example for an upgrade: training continues, and the next agent adopts the supervisors.
 At SIGINT (Ctrl-C) all engines write checkpoints and leave; then the agent ends. A second SIGINT kills all processes.
+With EDT_TEMPORARY=true SIGTERM means that the node leaves (``leaving``).
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class Api:
         Returns:
             Whether the node leaves.
         """
-        body = {"why": why[:4096], "if_idle": if_idle, "gone": gone}
+        body = {"why": why[:500], "if_idle": if_idle, "gone": gone}
         data = await self._ask("leaving", "POST", f"{self._node}/leaving", json=body)
         return bool(data.get("leave", not if_idle))
 

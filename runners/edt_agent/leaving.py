@@ -29,7 +29,7 @@ from edt_agent.supervisor_records import Key
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.1
-_LOCK_SECONDS = 5.0
+_LOCK_SECONDS = 2.0
 """Seconds between two looks at whether another agent has replaced this one's lock."""
 _LEAVE_SECONDS = 120.0
 """Most seconds that engines have to write their checkpoints and leave. Otherwise they have half of the time."""

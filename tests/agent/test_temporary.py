@@ -93,13 +93,13 @@ def test_a_node_that_is_taken_back_works_on_until_its_jobs_have_moved(node, api)
 
 
 def test_what_has_nowhere_to_move_leaves_with_a_checkpoint_and_what_does_not_leave_in_time_is_killed(node, api):
-    node.start_temporary(EDT_LEAVE_SECONDS="4")
+    node.start_temporary(EDT_LEAVE_SECONDS="6")
     api.want(node.assignment(job="edt-2", environ={"STAND_IN": "mute"}))
     node.runs()
     until(lambda: "attempt-started" in api.kinds("edt-2/1"))
     began = time.monotonic()
     assert node.signal(signal.SIGTERM) == 0
-    assert 2 <= time.monotonic() - began < 4.5
+    assert 3 <= time.monotonic() - began < 8
     assert api.kinds("edt-1/1")[-3:] == ["engine-gone", "checkpointed", "attempt-ended"]
     assert api.last("edt-1/1", "attempt-ended")["kind"] == "left"
     end = api.last("edt-2/1", "attempt-ended")
@@ -110,12 +110,12 @@ def test_what_has_nowhere_to_move_leaves_with_a_checkpoint_and_what_does_not_lea
 
 
 def test_an_api_that_is_away_does_not_keep_a_node(node, api):
-    node.start_temporary(EDT_LEAVE_SECONDS="3")
+    node.start_temporary(EDT_LEAVE_SECONDS="4")
     node.runs()
     api.down = True
     began = time.monotonic()
     assert node.signal(signal.SIGTERM) == 0
-    assert time.monotonic() - began < 3.5
+    assert time.monotonic() - began < 6
     assert not node.processes()
     assert not said(api)
     assert list((node.home / "agent" / "n1" / "attempts").iterdir()), (
@@ -208,6 +208,18 @@ def test_a_process_of_another_machine_is_not_taken_for_a_supervisor(tmp_path):
         children.reap()
 
     asyncio.run(looks())
+
+
+@pytest.mark.extended
+def test_a_node_that_was_started_again_on_another_machine_ends_here(process_place):
+    place = process_place
+    place.start("edt_agent.temporary", EDT_TEMPORARY="true")
+    until(lambda: place.api.registrations)
+    path = place.node.home / "agent" / "n1" / "lock"
+    path.unlink()
+    path.touch()
+    assert place.node.agent.wait(20) == 2
+    assert "edt agent: the node n1 was started again on another machine" in place.node.log
 
 
 @pytest.mark.extended
