@@ -2,9 +2,9 @@
 
 Each route declares here who may call it. A route that needs the caller takes ``Viewer``, ``ReadingViewer``,
 ``AccountViewer`` or ``AdminViewer``. Every other route has one of ``for_anyone``, ``for_users``, ``for_readers``,
-``for_accounts``, ``for_admins``, ``for_the_node`` and ``for_joiners`` among its ``dependencies``. The guard has checked
-the table of access/rules.py before. The check here is the second one and does not use that table. A test compares both
-for every route.
+``for_accounts``, ``for_admins``, ``for_the_node``, ``for_joiners`` and ``for_joining_nodes`` among its
+``dependencies``. The guard has checked the table of access/rules.py before. The check here is the second one and does
+not use that table. A test compares both for every route.
 
 All dependencies are ``async``: FastAPI would run ordinary functions in its shared threads, and requests of nodes must
 not wait for those (concurrency.py).
@@ -12,6 +12,7 @@ not wait for those (concurrency.py).
 
 from __future__ import annotations
 
+import hmac
 import threading
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -20,12 +21,13 @@ from fastapi import Depends, Header, Request
 
 from edt_api.access.guard import Authenticator
 from edt_api.access.passwords import Passwords
-from edt_api.access.rules import Audience, Caller, refusal
+from edt_api.access.rules import Audience, Caller, refusal, wrong_joiner
 from edt_api.concurrency import Gathered
 from edt_api.http import address
 from edt_api.job_files.following import LogFollowing
 from edt_api.settings import Settings
 from edt_api.submissions.uploads import Admission
+from edt_contract.pools import node_token
 from edt_scheduler.model import idempotency
 from edt_scheduler.operations.submitting import StagedSubmission
 from edt_scheduler.platform import Platform
@@ -61,7 +63,22 @@ class OpensTo:
         refused = refusal(caller, self.audience, request.path_params.get("name"), request.method)
         if refused is not None:
             raise refused
+        if self.audience is Audience.NODE_JOIN and not caller.joins:
+            await _check_name(request, caller)
         return caller
+
+
+async def _check_name(request: Request, caller: Caller) -> None:
+    """Refuse a caller whose token is not that of the node that it registers."""
+    try:
+        body = await request.json()
+    except ValueError:
+        body = None
+    name = body.get("name") if isinstance(body, dict) else None
+    authenticator: Authenticator = request.app.state.authenticator
+    expected = node_token(authenticator.join_token, name if isinstance(name, str) else "")
+    if not hmac.compare_digest(expected.encode(), (caller.token or "").encode()):
+        raise wrong_joiner()
 
 
 for_anyone = Depends(OpensTo(Audience.ANYONE))
@@ -75,6 +92,8 @@ for_admins = Depends(OpensTo(Audience.ADMIN))
 for_the_node = Depends(OpensTo(Audience.NODE))
 """Admits only the node whose name is the path parameter ``name``."""
 for_joiners = Depends(OpensTo(Audience.JOIN))
+for_joining_nodes = Depends(OpensTo(Audience.NODE_JOIN))
+"""Admits whoever holds the join token, and a node that shows the token of the name with which it registers."""
 
 
 async def _viewer(caller: Annotated[Caller, for_users]) -> UserView:

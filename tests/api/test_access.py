@@ -40,8 +40,9 @@ NODES_OWN = {
     ("POST", "/api/v1/nodes/{name}/reports"),
     ("POST", "/api/v1/nodes/{name}/images"),
     ("POST", "/api/v1/nodes/{name}/usage"),
+    ("POST", "/api/v1/nodes/{name}/leaving"),
 }
-JOINING = {("POST", "/api/v1/nodes")}
+JOINING = {("POST", "/api/v1/nodes"), ("PUT", "/api/v1/pools/{name}"), ("POST", "/api/v1/pools/{name}/sync")}
 ACCOUNTS = {
     ("DELETE", "/api/v1/session"),
     ("POST", "/auth/v1/logoff"),
@@ -62,6 +63,8 @@ ADMINS = {
     ("POST", "/api/v1/nodes/{name}/uncordon"),
     ("POST", "/api/v1/nodes/{name}/drain"),
     ("DELETE", "/api/v1/nodes/{name}"),
+    ("PATCH", "/api/v1/pools/{name}"),
+    ("DELETE", "/api/v1/pools/{name}"),
     ("PUT", "/api/v1/queues/{path}"),
     ("DELETE", "/api/v1/queues/{path}"),
     ("DELETE", "/platform/rest/deeplearning/v1/resplans/resplan/{plan}"),
@@ -245,7 +248,7 @@ class TestWhatRoutesSayThemselves:
             "an admin's whole token": (scoped[states.Scope.ADMIN], by_token | {Audience.ADMIN}),
             "the node": (Caller(node=NAMES["name"]), {Audience.ANYONE, Audience.NODE}),
             "another node": (Caller(node="node-b"), {Audience.ANYONE}),
-            "a joiner": (Caller(joins=True), {Audience.ANYONE, Audience.JOIN}),
+            "a joiner": (Caller(joins=True), {Audience.ANYONE, Audience.JOIN, Audience.NODE_JOIN}),
         }
         app = unguarded()
 

@@ -28,6 +28,7 @@ from edt_api.access.rules import (
     Credential,
     audience_of,
     changes,
+    claims_to_join,
     refusal,
     sent_by_a_page,
     wrong_origin,
@@ -46,6 +47,8 @@ _LOOKED_UP_TOGETHER = 64
 MOST_BYTES = 1 << 20
 MOST_BYTES_OF_ANYONE = 16 << 10
 """The most bytes in the body of a caller who is not signed in yet: a name and a password."""
+MOST_BYTES_OF_A_NODE = 256 << 10
+"""The most bytes in the body of a node whose own token is not checked yet: a thousand slots."""
 _READ_BY_THEIR_ROUTES = re.compile(r"/platform/rest/deeplearning/v1/execs/?|/api/v1/nodes/[^/]+/reports")
 
 
@@ -160,10 +163,13 @@ class Guard:
         caller = NOBODY
         if audience is not Audience.ANYONE:
             authenticator: Authenticator = scope["app"].state.authenticator
+            credential = shown(request.headers)
             try:
-                caller = await authenticator.caller(shown(request.headers) or _session(request), address(scope))
+                caller = await authenticator.caller(credential or _session(request), address(scope))
             except (Unavailable, TooManyLogons) as error:
                 return await refuse(request, error)(scope, receive, _guarded(send))
+            if caller == NOBODY and claims_to_join(audience, credential):
+                caller = Caller(credential=credential)
         refused = refusal(caller, audience, node, scope["method"]) or _not_by_a_page_of_ours(request, caller)
         if refused is None and audience is not Audience.ANYONE and _holds_nul(request):
             refused = RequestInvalid("the address holds a NUL character, which no name here does")
@@ -265,6 +271,8 @@ class BodyLimit:
             return await self._app(scope, receive, send)
         audience, _ = audience_of(scope["method"], scope["path"])
         most = MOST_BYTES_OF_ANYONE if audience is Audience.ANYONE else MOST_BYTES
+        if audience is Audience.NODE_JOIN and not scope["state"]["caller"].joins:
+            most = MOST_BYTES_OF_A_NODE
         request = Request(scope, receive)
         try:
             body = await read_whole(request.stream(), most, f"the body is larger than {most} bytes")

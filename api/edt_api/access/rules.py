@@ -28,6 +28,7 @@ class Audience(enum.Enum):
     ADMIN = "admin"  # users with the role admin; an API token needs the scope admin
     NODE = "node"  # the node that the path names, with its own token
     JOIN = "join"  # anybody who sends the join token
+    NODE_JOIN = "node-join"  # anybody who sends the join token, or that of the one node that the request names
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,12 @@ _EXCEPTIONS: tuple[tuple[Audience, str, re.Pattern[str]], ...] = tuple(
         *((Audience.ACCOUNT, method, r"/api/v1/tokens") for method in ("GET", "POST")),
         (Audience.ACCOUNT, "DELETE", r"/api/v1/tokens/[^/]+"),
         (Audience.READER, "POST", r"/api/v1/what-if"),
-        (Audience.JOIN, "POST", r"/api/v1/nodes"),
+        (Audience.NODE_JOIN, "POST", r"/api/v1/nodes"),
+        (Audience.JOIN, "PUT", r"/api/v1/pools/[^/]+"),
+        (Audience.JOIN, "POST", r"/api/v1/pools/[^/]+/sync"),
+        *((Audience.ADMIN, method, r"/api/v1/pools/[^/]+") for method in ("PATCH", "DELETE")),
         (Audience.NODE, "GET", rf"{_NODE}/assignments"),
-        (Audience.NODE, "POST", rf"{_NODE}/(images|reports|usage)"),
+        (Audience.NODE, "POST", rf"{_NODE}/(images|leaving|reports|usage)"),
         (Audience.ADMIN, "POST", rf"{_NODE}/(cordon|uncordon|drain)"),
         (Audience.ADMIN, "DELETE", _NODE),
         (Audience.ADMIN, "POST", r"/api/v1/images"),
@@ -163,6 +167,18 @@ def _place(origin: str) -> tuple[str, str, int | None] | None:
     return parts.scheme, parts.hostname, port
 
 
+_NODE_TOKEN = re.compile(r"[0-9a-f]{64}")
+
+
+def claims_to_join(audience: Audience, credential: Credential | None) -> bool:
+    """Whether a credential that nobody else has may be the token with which one node registers.
+
+    Such a token says nothing of its node. So the route itself compares it with the node's name (dependencies.py).
+    """
+    token = credential.secret if credential is not None and credential.name is None else ""
+    return audience is Audience.NODE_JOIN and _NODE_TOKEN.fullmatch(token) is not None
+
+
 _UNKNOWN = "no valid credential: sign in by Basic, Bearer, X-Auth-Token or a session"
 _UNKNOWN_JOINER = (
     "the join token is wrong, or there is none: a node shows (as Bearer) what the server keeps in EDT_HOME/join-token, "
@@ -173,6 +189,11 @@ _UNKNOWN_JOINER = (
 _READS_ONLY = "the role viewer reads everything and changes nothing"
 _NO_SCOPE = "this API token has the scope {}, and this needs the scope {}: make another token"
 _SIGN_IN = "an API token does not open this: sign in with a name and a password"
+
+
+def wrong_joiner() -> ApiError:
+    """Return the refusal of a caller without the join token, and without the token of the node that is named."""
+    return NotAuthenticated(_UNKNOWN_JOINER)
 
 
 def refusal(caller: Caller, audience: Audience, node: str | None, method: str) -> ApiError | None:
@@ -187,7 +208,7 @@ def refusal(caller: Caller, audience: Audience, node: str | None, method: str) -
     if audience is Audience.ANYONE:
         return None
     if caller == NOBODY:
-        return NotAuthenticated(_UNKNOWN_JOINER if audience is Audience.JOIN else _UNKNOWN)
+        return wrong_joiner() if audience in {Audience.JOIN, Audience.NODE_JOIN} else NotAuthenticated(_UNKNOWN)
     user = caller.user
     admitted, wanted = {
         Audience.USER: (user is not None, "a user"),
@@ -196,6 +217,10 @@ def refusal(caller: Caller, audience: Audience, node: str | None, method: str) -
         Audience.ADMIN: (user is not None and user.role is Role.ADMIN, "an admin"),
         Audience.NODE: (caller.node is not None and caller.node == node, f"node {node} itself"),
         Audience.JOIN: (caller.joins, "whoever holds the join token"),
+        Audience.NODE_JOIN: (
+            caller.joins or (user is None and caller.node is None and claims_to_join(audience, caller.credential)),
+            "whoever holds the join token",
+        ),
     }[audience]
     if not admitted:
         return Forbidden(f"this is open to {wanted} only")

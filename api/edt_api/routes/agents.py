@@ -1,4 +1,4 @@
-"""Requests of a node's agent: register, assignments, reports, usage and images.
+"""Requests of a node's agent: register, assignments, reports, usage, images and leaving.
 
 An agent may repeat every request. ``assignments`` answers at once. With ``after`` and ``wait`` it answers when the
 version of the assignments is no longer ``after``, or when the time is over. A waiting request holds no thread and no
@@ -17,7 +17,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import TypeAdapter, ValidationError
 
 from edt_api import concurrency
-from edt_api.dependencies import Stopping, ThePlatform, for_joiners, for_the_node
+from edt_api.dependencies import Stopping, ThePlatform, for_joining_nodes, for_the_node
 from edt_api.errors import RequestInvalid, TooLarge
 from edt_api.schemas import cluster
 from edt_api.submissions.uploads import read_whole
@@ -38,11 +38,12 @@ LOOK_SECONDS = 0.1
 _REPORTS = TypeAdapter(list[cluster.ReportIn])
 
 
-@router.post("", status_code=201, dependencies=[for_joiners])
+@router.post("", status_code=201, dependencies=[for_joining_nodes])
 async def register(platform: ThePlatform, offer: cluster.NodeOffer) -> cluster.Registered:
     """Register a node whose agent has started.
 
-    The answer holds a new token. An older agent of a node of this name is refused from then on.
+    The answer holds a new token. An older agent of a node of this name is refused from then on. The status is 409 if a
+    pool's cluster manager was asked for the node and it is not wanted any more; its agent should end then.
     """
     registered = partial(
         fleet.register_node,
@@ -92,6 +93,17 @@ async def usage(platform: ThePlatform, name: str, sample: cluster.UsageIn) -> No
     """Store a sample of how busy the node's slots are. Its time is the time of its arrival."""
     sampled = [_use(slot) for slot in sample.slots]
     await concurrency.agents.run(agents.record_usage, platform, name, sampled)
+
+
+@router.post("/{name}/leaving", dependencies=[for_the_node])
+async def leaving(platform: ThePlatform, name: str, wish: cluster.LeavingIn) -> cluster.Leaving:
+    """Tell that a node of a pool wants to leave, or that nothing of a job is left on it.
+
+    The node is emptied from then on. With ``if_idle`` it is only if nothing of a job is on it and its pool keeps its
+    least number of nodes.
+    """
+    leave = partial(agents.leaving, platform, name, wish.why, if_idle=wish.if_idle, gone=wish.gone)
+    return cluster.Leaving(leave=await concurrency.agents.run(leave))
 
 
 def _use(sample: cluster.SlotSample) -> SlotUse:

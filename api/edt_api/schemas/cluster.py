@@ -92,6 +92,12 @@ class Node(Output):
     lease_age_seconds: float = 0.0
     """Seconds between the agent's last request and this answer."""
     slots: list[Slot]
+    pool: str | None = None
+    """The pool from whose cluster manager it comes; None: it is a machine of its own."""
+    only_for: str | None = None
+    """Id of the only job that may use it; None: any job."""
+    leaving_why: str | None = None
+    """Why it is being emptied; None: it is not, or an admin has asked for it."""
 
 
 class NodePage(Page[Node]):
@@ -418,6 +424,24 @@ class NodeOffer(AgentInput):
     """Whether the node's containers have a network of their own. Its engines and those of other nodes then cannot reach
     each other.
     """
+
+
+class LeavingIn(AgentInput):
+    """A node of a pool that wants to leave, or has left."""
+
+    why: Annotated[str, Field(max_length=4096)]
+    """Why, in words."""
+    if_idle: bool = False
+    """Whether it leaves only if no job uses it."""
+    gone: bool = False
+    """Whether no process of any job is left there."""
+
+
+class Leaving(Output):
+    """Answer to a node that wants to leave."""
+
+    leave: bool
+    """Whether it may leave."""
 
 
 class Registered(Output):

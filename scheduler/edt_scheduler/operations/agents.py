@@ -189,6 +189,7 @@ def leaving(platform: Platform, node: str, why: str, *, if_idle: bool = False, g
     Raises:
         NoSuchNode: No node has this name.
     """
+    why = why.replace("\0", " ")  # PostgreSQL takes no NUL
     with platform.database.transaction(urgent=True) as tx:
         now = platform.clock()
         row = nodes.get(tx, node)

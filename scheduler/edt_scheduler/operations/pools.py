@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Row
@@ -34,6 +35,8 @@ KINDS = ("kubernetes", "slurm", "process")
 MOST_SLOTS = 1024
 MOST_NODES = 100_000
 MOST_SECONDS = 864_000.0
+MOST_WORDS = 500
+"""The most characters that are kept of what a cluster manager says."""
 SILENT_SECONDS = 60.0
 """A provisioner that was not heard from for so long counts as ended."""
 
@@ -57,7 +60,7 @@ def register(platform: Platform, name: str, offer: PoolOffer) -> PoolView:
     _check_offer(offer)
     with platform.database.transaction() as tx:
         now = platform.clock()
-        values = {**vars(offer), "model": offer.model.lower()}
+        values = {**vars(offer), "model": _short(offer.model).lower(), "note": _short(offer.note)}
         before = store.find(tx, name)
         store.register(tx, name, now, **values)
         outbox.put_scheduler(tx, now)
@@ -124,6 +127,7 @@ def sync(platform: Platform, name: str, states: Sequence[NodeState] | None, trou
         PoolInvalid: A state is none.
     """
     found = _by_node(states or ())
+    trouble = _short(trouble) if trouble is not None else None
     with platform.database.transaction(urgent=True) as tx:
         now = platform.clock()
         pool = store.get(tx, name)
@@ -146,7 +150,13 @@ def _by_node(states: Sequence[NodeState]) -> dict[str, NodeState]:
     for each in states:
         if each.state not in set(PoolState):
             raise PoolInvalid("nodes", f"{each.node[:64]}: got state {each.state[:64]!r}, takes {', '.join(PoolState)}")
-    return {each.node: each for each in states}
+    return {each.node: replace(each, reason=_short(each.reason)) for each in states}
+
+
+def _short(text: str) -> str:
+    """Words of a cluster manager as they are kept: PostgreSQL takes no NUL, and lists show no pages."""
+    text = " ".join(text.replace("\0", " ").split())
+    return text if len(text) <= MOST_WORDS else f"{text[: MOST_WORDS - 1]}…"
 
 
 def _remember_names(tx: Connection, pool: Row[Any], found: dict[str, NodeState]) -> None:
@@ -295,9 +305,7 @@ def remove(platform: Platform, name: str) -> None:
         requests = store.open_of(tx, row.id)
         there = [each.node for each in requests if _is_there(tx, each.node)]
         if there:
-            raise PoolInUse(
-                name, f"its node {there[0]} is there: end it in the cluster manager first"
-            )
+            raise PoolInUse(name, f"its node {there[0]} is there: end it in the cluster manager first")
         for request in requests:
             _end(tx, request, f"pool {name} was removed", now)
         store.change(tx, row.id, removed_at=now)

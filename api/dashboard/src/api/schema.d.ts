@@ -1,4 +1,4 @@
-// openapi.json sha256: a995e464fae4866ab5236bf35de4f3e13fdcbf5ca3b08ebbeb07bb4afd95d293
+// openapi.json sha256: 7252687674a29539eb7489deebcc87df51f846a75cd5f3a36d30d0e4d812f29c
 export interface paths {
     "/api/v1/decisions": {
         parameters: {
@@ -524,7 +524,8 @@ export interface paths {
          * Register
          * @description Register a node whose agent has started.
          *
-         *     The answer holds a new token. An older agent of a node of this name is refused from then on.
+         *     The answer holds a new token. An older agent of a node of this name is refused from then on. The status is 409 if a
+         *     pool's cluster manager was asked for the node and it is not wanted any more; its agent should end then.
          */
         post: operations["agents_register"];
         delete?: never;
@@ -636,6 +637,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/nodes/{name}/leaving": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Leaving
+         * @description Tell that a node of a pool wants to leave, or that nothing of a job is left on it.
+         *
+         *     The node is emptied from then on. With ``if_idle`` it is only if nothing of a job is on it and its pool keeps its
+         *     least number of nodes.
+         */
+        post: operations["agents_leaving"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/nodes/{name}/reports": {
         parameters: {
             query?: never;
@@ -698,6 +722,78 @@ export interface paths {
          * @description Store a sample of how busy the node's slots are. Its time is the time of its arrival.
          */
         post: operations["agents_usage"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/pools": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Listing
+         * @description Return all pools, with the nodes that their cluster managers were asked for and that are not there.
+         *
+         *     Every user sees the ids of all jobs that wait for nodes, as in the list of nodes.
+         */
+        get: operations["pools_listing"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/pools/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Register
+         * @description Register a pool, or replace what is known of it but for what an admin has set.
+         */
+        put: operations["pools_register"];
+        post?: never;
+        /**
+         * Remove
+         * @description Remove a pool. The status is 409 while its provisioner or one of its nodes is heard from.
+         */
+        delete: operations["pools_remove"];
+        options?: never;
+        head?: never;
+        /**
+         * Change
+         * @description Set the most or fewest nodes of a pool, or its patience. What is left out stays as it is.
+         *
+         *     What is set here is not changed by its provisioner any more.
+         */
+        patch: operations["pools_change"];
+        trace?: never;
+    };
+    "/api/v1/pools/{name}/sync": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Sync
+         * @description Take all that the cluster manager says of the pool's nodes, and return all nodes that are wanted or not gone.
+         */
+        post: operations["pools_sync"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1857,6 +1953,34 @@ export interface components {
             username: string;
         };
         /**
+         * AskedNode
+         * @description A node that a pool's cluster manager was asked for and that is not gone.
+         */
+        AskedNode: {
+            /** Asked At */
+            asked_at: number;
+            /** First */
+            first: boolean;
+            /** Give Up At */
+            give_up_at: number | null;
+            /** Give Up Why */
+            give_up_why: string | null;
+            /** Granted At */
+            granted_at: number | null;
+            /** Group Size */
+            group_size: number;
+            /** Job */
+            job: string | null;
+            /** Node */
+            node: string;
+            /** Reason */
+            reason: string;
+            /** State */
+            state: string;
+            /** Waits Seconds */
+            waits_seconds: number;
+        };
+        /**
          * Assignments
          * @description What a node should be running: one object for each attempt, with its job, its fence and its slots.
          */
@@ -2943,6 +3067,32 @@ export interface components {
             ip: string;
         };
         /**
+         * Leaving
+         * @description Answer to a node that wants to leave.
+         */
+        Leaving: {
+            /** Leave */
+            leave: boolean;
+        };
+        /**
+         * LeavingIn
+         * @description A node of a pool that wants to leave, or has left.
+         */
+        LeavingIn: {
+            /**
+             * Gone
+             * @default false
+             */
+            gone: boolean;
+            /**
+             * If Idle
+             * @default false
+             */
+            if_idle: boolean;
+            /** Why */
+            why: string;
+        };
+        /**
          * LogFile
          * @description One file of a job's log.
          */
@@ -3237,8 +3387,23 @@ export interface components {
              * @default 0
              */
             lease_age_seconds: number;
+            /**
+             * Leaving Why
+             * @default null
+             */
+            leaving_why: string | null;
             /** Name */
             name: string;
+            /**
+             * Only For
+             * @default null
+             */
+            only_for: string | null;
+            /**
+             * Pool
+             * @default null
+             */
+            pool: string | null;
             /** Registered At */
             registered_at: number;
             /** Seen At */
@@ -3331,6 +3496,26 @@ export interface components {
             items: components["schemas"]["Node"][];
             /** Removed */
             removed: string[];
+        };
+        /**
+         * NodeStateIn
+         * @description What a cluster manager says of one node.
+         */
+        NodeStateIn: {
+            /** Node */
+            node: string;
+            /**
+             * Oom
+             * @default false
+             */
+            oom: boolean;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+            /** State */
+            state: string;
         };
         /**
          * NodeUsage
@@ -3459,6 +3644,189 @@ export interface components {
             id: string;
             /** Pid */
             pid: string;
+        };
+        /**
+         * Pool
+         * @description One pool, with the nodes that are waited for.
+         */
+        Pool: {
+            /** Asked */
+            asked: number;
+            /** Containers */
+            containers: boolean;
+            /** Device */
+            device: string;
+            /** Idle Seconds */
+            idle_seconds: number;
+            /** Kind */
+            kind: string;
+            /** Max Nodes */
+            max_nodes: number;
+            /** Max Set */
+            max_set: boolean;
+            /** Min Nodes */
+            min_nodes: number;
+            /** Min Set */
+            min_set: boolean;
+            /** Model */
+            model: string;
+            /** More */
+            more: number;
+            /** Name */
+            name: string;
+            /** Note */
+            note: string;
+            /** Patience Seconds */
+            patience_seconds: number;
+            /** Patience Set */
+            patience_set: boolean;
+            /** Per Job */
+            per_job: boolean;
+            /** Registered At */
+            registered_at: number;
+            /** Seen At */
+            seen_at: number;
+            /** Silent Seconds */
+            silent_seconds: number;
+            /** Slots */
+            slots: number;
+            /** There */
+            there: number;
+            /** Trouble */
+            trouble: string | null;
+            /** Waiting */
+            waiting: components["schemas"]["AskedNode"][];
+        };
+        /**
+         * PoolChanged
+         * @description A pool after a change.
+         */
+        PoolChanged: {
+            /** Message */
+            message: string;
+            pool: components["schemas"]["PoolInfo"];
+        };
+        /**
+         * PoolInfo
+         * @description One pool, without its nodes.
+         */
+        PoolInfo: {
+            /** Asked */
+            asked: number;
+            /** Containers */
+            containers: boolean;
+            /** Device */
+            device: string;
+            /** Idle Seconds */
+            idle_seconds: number;
+            /** Kind */
+            kind: string;
+            /** Max Nodes */
+            max_nodes: number;
+            /** Max Set */
+            max_set: boolean;
+            /** Min Nodes */
+            min_nodes: number;
+            /** Min Set */
+            min_set: boolean;
+            /** Model */
+            model: string;
+            /** Name */
+            name: string;
+            /** Note */
+            note: string;
+            /** Patience Seconds */
+            patience_seconds: number;
+            /** Patience Set */
+            patience_set: boolean;
+            /** Per Job */
+            per_job: boolean;
+            /** Registered At */
+            registered_at: number;
+            /** Seen At */
+            seen_at: number;
+            /** Silent Seconds */
+            silent_seconds: number;
+            /** Slots */
+            slots: number;
+            /** There */
+            there: number;
+            /** Trouble */
+            trouble: string | null;
+        };
+        /**
+         * PoolOfferIn
+         * @description A pool that a provisioner registers.
+         */
+        PoolOfferIn: {
+            /**
+             * Containers
+             * @default false
+             */
+            containers: boolean;
+            /**
+             * Device
+             * @default cpu
+             */
+            device: string;
+            /**
+             * Idle Seconds
+             * @default 60
+             */
+            idle_seconds: number;
+            /** Kind */
+            kind: string;
+            /** Max Nodes */
+            max_nodes: number;
+            /**
+             * Min Nodes
+             * @default 0
+             */
+            min_nodes: number;
+            /**
+             * Model
+             * @default
+             */
+            model: string;
+            /**
+             * Note
+             * @default
+             */
+            note: string;
+            /**
+             * Patience Seconds
+             * @default 120
+             */
+            patience_seconds: number;
+            /**
+             * Per Job
+             * @default true
+             */
+            per_job: boolean;
+            /** Slots */
+            slots: number;
+        };
+        /**
+         * Pools
+         * @description All pools, by name.
+         */
+        Pools: {
+            /** At */
+            at: number;
+            /** Pools */
+            pools: components["schemas"]["Pool"][];
+        };
+        /**
+         * PoolSettings
+         * @description What an admin sets of a pool. What is left out stays as it is.
+         */
+        PoolSettings: {
+            /** Max Nodes */
+            max_nodes?: number | null;
+            /** Min Nodes */
+            min_nodes?: number | null;
+            /** Patience Seconds */
+            patience_seconds?: number | null;
         };
         /**
          * Problem
@@ -3819,6 +4187,38 @@ export interface components {
          */
         RendezvousBy: "torch" | "tensorflow" | "mpi";
         /**
+         * RequestedNode
+         * @description One node that is wanted, or was wanted and is not gone.
+         */
+        RequestedNode: {
+            /** Created */
+            created: boolean;
+            /** End */
+            end: boolean;
+            /** First */
+            first: boolean;
+            /** Framework */
+            framework: string;
+            /** Group Size */
+            group_size: number;
+            /** Idle Seconds */
+            idle_seconds: number;
+            /** Image */
+            image: string | null;
+            /** Job */
+            job: string | null;
+            /** Node */
+            node: string;
+            /** Priority */
+            priority: number;
+            /** Queue */
+            queue: string;
+            /** Slots */
+            slots: number;
+            /** User */
+            user: string | null;
+        };
+        /**
          * Resize
          * @description One change of a job's size: the decision, what woke the agent, and the time of each step.
          */
@@ -4142,6 +4542,24 @@ export interface components {
             sentence: string;
             /** Slots */
             slots: number;
+        };
+        /**
+         * Synced
+         * @description Answer to a sync: the whole list.
+         */
+        Synced: {
+            /** Requests */
+            requests: components["schemas"]["RequestedNode"][];
+        };
+        /**
+         * SyncIn
+         * @description All that a cluster manager says of a pool's nodes.
+         */
+        SyncIn: {
+            /** Nodes */
+            nodes?: components["schemas"]["NodeStateIn"][] | null;
+            /** Trouble */
+            trouble?: string | null;
         };
         /**
          * Task
@@ -5608,6 +6026,41 @@ export interface operations {
             };
         };
     };
+    agents_leaving: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LeavingIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Leaving"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     agents_reports: {
         parameters: {
             query?: never;
@@ -5726,6 +6179,169 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    pools_listing: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pools"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    pools_register: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PoolOfferIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PoolInfo"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    pools_remove: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    pools_change: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PoolSettings"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PoolChanged"];
+                };
+            };
+            /** @description Refused or failed; `code` is for programs, `detail` for people. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    pools_sync: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SyncIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Synced"];
+                };
             };
             /** @description Refused or failed; `code` is for programs, `detail` for people. */
             default: {
