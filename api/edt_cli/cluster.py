@@ -46,7 +46,8 @@ def nodes(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
     if form is Format.JSON:
         output.as_json(found)
         return
-    rows = [
+    pooled = any(node.pool is not None for node in found)
+    rows: list[tuple[str | Text, ...]] = [
         (
             node.name,
             Text(node.health, style=_HEALTH_STYLES.get(node.health, "")),
@@ -57,17 +58,22 @@ def nodes(context: typer.Context, form: FormatOption = Format.TABLE) -> None:
             node.launcher,
             node.host,
             output.span(node.lease_age_seconds),
+            *([_pool(node)] if pooled else []),
             ", ".join(_holder(slot) for slot in node.slots),
         )
         for node in found
     ]
+    pool = ["POOL"] if pooled else []
     output.table(
-        ("NODE", "HEALTH", "BUSY", "DEVICES", "USE", "CORES", "LAUNCHER", "HOST", "SEEN", "WHAT"),
+        ("NODE", "HEALTH", "BUSY", "DEVICES", "USE", "CORES", "LAUNCHER", "HOST", "SEEN", *pool, "WHAT"),
         rows,
         "No node has registered.",
     )
     for sentence in (f"{node.name}: {trouble}" for node in found for trouble in troubles(node)):
         output.console().print(Text(sentence, style="red"))
+    for node in found:
+        if node.leaving_why is not None:
+            output.console().print(Text(f"{node.name} leaves: {node.leaving_why}", style="yellow"))
 
 
 @nodes_app.command()
@@ -127,6 +133,11 @@ def troubles(node: Node) -> list[str]:
             named = ", ".join(f"{each.name or 'a process'} ({each.pid})" for each in slot.foreign_processes)
             found.append(f"GPU {slot.slot} is also used by {named}, of no job")
     return found
+
+
+def _pool(node: Node) -> str:
+    """Return the pool that a node comes from, and the only job that may use it."""
+    return f"{node.pool or ''}{f', only {node.only_for}' if node.only_for is not None else ''}"
 
 
 def _utilisation(node: Node) -> str:

@@ -18,6 +18,7 @@ from edt_cli import (
     lives,
     login,
     logs,
+    pools,
     queues,
     submit,
     tokens,
@@ -66,6 +67,8 @@ app.command("result")(jobs.result)
 app.command("emulate", context_settings={"allow_interspersed_args": False})(emulate.emulate)
 app.command("queues")(queues.queues)
 app.add_typer(queues.queue_app, name="queue")
+app.command("pools")(pools.pools)
+app.add_typer(pools.pool_app, name="pool")
 app.command("replay")(queues.replay)
 app.add_typer(cluster.nodes_app, name="nodes")
 app.add_typer(cluster.images_app, name="images")
