@@ -106,8 +106,9 @@ class SlurmOnThisMachine:
         os.kill(pid, signal.SIGTERM)
         until(lambda: not lives(pid), 30, "slurmctld has ended")
 
-    def start_controller(self) -> None:
-        self._daemon("slurmctld", "-f", str(self.conf))
+    def start_controller(self, *options: str) -> None:
+        """Start slurmctld again. ``-c``: it has forgotten all jobs."""
+        self._daemon("slurmctld", "-f", str(self.conf), *options)
         until(self._answers, 30, "slurmctld answers")
 
     def kill_machine(self, name: str) -> None:
@@ -135,10 +136,18 @@ class SlurmOnThisMachine:
 
     def drop_all_jobs(self, seconds: float = 60.0) -> None:
         """Cancel all jobs, and wait until the machines are free."""
-        self.run("scancel", "--full", "--state=PENDING", "--partition=low", check=False)
-        for partition in ("low", "high"):
-            self.run("scancel", f"--partition={partition}", check=False)
-        until(lambda: not self.run("squeue", "--noheader"), seconds, "no job is left")
+
+        def gone() -> bool:
+            for partition in ("low", "high"):
+                self.run("scancel", f"--partition={partition}", check=False)
+            for group in _FREEZER.glob(f"slurm_{self._tag}*/**/cgroup.procs"):
+                with contextlib.suppress(OSError):
+                    for pid in group.read_text().split():
+                        if b"slurmstepd" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                            _kill(int(pid))
+            return not self.run("squeue", "--noheader")
+
+        until(gone, seconds, "no job is left")
 
     @contextlib.contextmanager
     def rest(self) -> Iterator[str]:

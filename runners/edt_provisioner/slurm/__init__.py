@@ -11,6 +11,17 @@ from edt_provisioner.slurm.cluster import SlurmCluster
 from edt_provisioner.slurm.commands import Commands, Slurm
 from edt_provisioner.slurm.settings import SlurmSettings
 
+__all__ = ["SlurmCluster", "SlurmSettings", "cluster", "connect"]
+
+
+def connect(settings: SlurmSettings) -> Slurm:
+    """How Slurm is asked under these settings."""
+    if settings.slurm_as_user == "jwt":
+        from edt_provisioner.slurm.rest import Rest
+
+        return Rest(settings)
+    return Commands(settings)
+
 
 def cluster(arguments: dict[str, str | None]) -> tuple[SlurmSettings, SlurmCluster]:
     """The settings and the cluster manager, for the command.
@@ -20,11 +31,4 @@ def cluster(arguments: dict[str, str | None]) -> tuple[SlurmSettings, SlurmClust
         OSError: the pool's folder cannot be made.
     """
     settings = read_settings(SlurmSettings, arguments)
-    slurm: Slurm
-    if settings.slurm_as_user == "jwt":
-        from edt_provisioner.slurm.rest import Rest
-
-        slurm = Rest(settings)
-    else:
-        slurm = Commands(settings)
-    return settings, SlurmCluster(settings, slurm)
+    return settings, SlurmCluster(settings, connect(settings))

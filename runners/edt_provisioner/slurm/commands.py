@@ -25,6 +25,11 @@ _PASSED_ON = frozenset({"SLURM_CONF", "PATH", "LANG", "HOME", "USER", "LOGNAME",
 """What Slurm's commands see of the provisioner's environment."""
 
 
+def passed_on() -> dict[str, str]:
+    """The environment of Slurm's commands."""
+    return {name: value for name, value in os.environ.items() if name in _PASSED_ON}
+
+
 class Refused(Exception):
     """Slurm refuses a request. The message is Slurm's."""
 
@@ -70,7 +75,7 @@ class Commands:
 
     def __init__(self, settings: SlurmSettings) -> None:
         self._settings = settings
-        self._environ = {name: value for name, value in os.environ.items() if name in _PASSED_ON}
+        self._environ = passed_on()
 
     def tasks(self, prefix: str, batches: Sequence[Batch]) -> list[Task]:
         # Of one user slurmctld sends only that user's jobs.

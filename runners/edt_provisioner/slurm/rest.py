@@ -14,7 +14,7 @@ import httpx
 
 from edt_provisioner.cluster import ClusterAway
 from edt_provisioner.slurm.batches import Batch
-from edt_provisioner.slurm.commands import Grace, Lost, Refused
+from edt_provisioner.slurm.commands import Commands, Grace, Lost, Refused, passed_on
 from edt_provisioner.slurm.script import Submission, job_description
 from edt_provisioner.slurm.settings import SlurmSettings
 from edt_provisioner.slurm.states import Task, read_jobs
@@ -25,17 +25,23 @@ _OLDEST, _NEWEST = 38, 44
 _NEW_SHAPES = 39
 _TOKEN_SECONDS = 300.0
 """Seconds for which a token is used again."""
-_AWAY_CODES = frozenset({1001, 1002, 1003, 1004, 1005, 1800, 5004, 6000})
-"""Slurm's numbers of errors that say that slurmctld does not answer, or not in time."""
-_UNKNOWN_JOB = frozenset({2017, 2021})
-"""Slurm's numbers of errors for a job that it does not know, or not any more, and for one that has ended."""
+_NO_SUCH_JOB = 2017
+_LATE = frozenset({1002, 1003, 1005, 5004})
+"""Numbers of errors of connections that broke when the request was sent: nobody knows what became of it."""
+_AWAY = _LATE | {-1, 0, 1, 1001, 1004, 1800, 6000}
+"""Numbers of errors that say nothing of the job: slurmctld does not answer, or does not take the token. slurmrestd
+writes -1 for most of them."""
+
+
+class _NoSuchJob(Refused):
+    """Slurm does not know the job, or not any more."""
 
 
 class Rest:
     """Slurm by slurmrestd."""
 
     def __init__(self, settings: SlurmSettings) -> None:
-        self._settings = settings
+        self._settings, self._environ = settings, passed_on()
         url = settings.slurm_rest or ""
         where = urlsplit(url)
         unix = where.scheme == "unix"
@@ -57,7 +63,7 @@ class Rest:
             assert batch.user is not None
             # One array by its number is a small answer; all jobs are listed where an answer was lost.
             path = "jobs" if batch.job is None else f"job/{batch.job}"
-            with contextlib.suppress(Refused):  # Slurm has forgotten it
+            with contextlib.suppress(_NoSuchJob):
                 answer = self._ask("GET", path, batch.user)
                 found += [task for task in read_jobs(answer.get("jobs") or ()) if task.name == prefix + batch.id]
         return found
@@ -78,19 +84,23 @@ class Rest:
     def cancel(self, user: str | None, tasks: Sequence[Task]) -> None:
         assert user is not None
         for task in tasks:
-            with contextlib.suppress(Refused):  # it has ended
+            with contextlib.suppress(_NoSuchJob):
                 self._ask("DELETE", f"job/{task.array}_{task.index}", user)
 
     def grace(self) -> Grace:
-        """Unknown: EDT_SLURM_GRACE_SECONDS says it."""
-        return Grace(None, None)
+        """What Slurm's commands say, if they are installed here."""
+        try:
+            return Commands(self._settings).grace()
+        except ClusterAway:
+            return Grace(None, None)
 
     def _api_version(self, user: str) -> int:
         if self._version is None:
             answer = self._answer("GET", "/openapi", user, None)
             if answer.status_code == httpx.codes.NOT_FOUND:
                 answer = self._answer("GET", "/openapi/v3", user, None)
-            offered = {int(number) for number in _SUBMIT.findall(answer.text)}
+            paths = self._read(answer, user).get("paths") or ()
+            offered = {int(match[1]) for path in paths if (match := _SUBMIT.fullmatch(path))}
             known = [number for number in offered if _OLDEST <= number <= _NEWEST]
             if not known:
                 said = ", ".join(f"v0.0.{number}" for number in sorted(offered)) or f"status {answer.status_code}"
@@ -108,24 +118,38 @@ class Rest:
         """
         version = self._api_version(user)
         answer = self._answer(method, f"/slurm/v0.0.{version}/{path}", user, body)
-        try:
-            data = answer.json()
-        except ValueError:
-            data = None
-        if not isinstance(data, dict):
-            if answer.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
-                raise Refused(f"slurmrestd does not accept the token of {user}")
-            raise ClusterAway(f"slurmrestd answered {answer.status_code}: {answer.text[:200].strip()}")
+        data = self._read(answer, user)
         errors = [each for each in data.get("errors") or () if isinstance(each, dict)]
         if errors:
             codes = {int(each.get("error_number") or each.get("error_code") or 0) for each in errors}
-            said = "; ".join(str(each.get("description") or each.get("error") or "an error") for each in errors)[:500]
-            if codes & _AWAY_CODES:
+            said = "; ".join(dict.fromkeys(filter(None, map(_words, errors))))[:500] or "an error without words"
+            if _NO_SUCH_JOB in codes:
+                raise _NoSuchJob(said)
+            if method == "POST" and codes & _LATE:
+                raise Lost(said)
+            if method == "GET" or codes & _AWAY:
                 raise ClusterAway(said)
             raise Refused(said)
         if not answer.is_success:
             raise ClusterAway(f"slurmrestd answered {answer.status_code}")
         return data
+
+    @staticmethod
+    def _read(answer: httpx.Response, user: str) -> dict[str, Any]:
+        """The object in an answer.
+
+        Raises:
+            ClusterAway: there is none, which says nothing of a job.
+        """
+        try:
+            data = answer.json()
+        except ValueError:
+            data = None
+        if isinstance(data, dict):
+            return data
+        if answer.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+            raise ClusterAway(f"slurmrestd does not accept the token of {user}")
+        raise ClusterAway(f"slurmrestd answered {answer.status_code}: {answer.text[:200].strip()}")
 
     def _answer(self, method: str, path: str, user: str, body: Mapping[str, Any] | None) -> httpx.Response:
         headers = {"X-SLURM-USER-NAME": user, "X-SLURM-USER-TOKEN": self._token(user)}
@@ -153,7 +177,13 @@ class Rest:
         words = [word.replace("{user}", user) for word in self._settings.slurm_token_command]
         try:
             done = subprocess.run(
-                words, capture_output=True, text=True, timeout=self._settings.slurm_timeout_seconds, check=False
+                words,
+                capture_output=True,
+                text=True,
+                env=self._environ,
+                cwd="/",
+                timeout=self._settings.slurm_timeout_seconds,
+                check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ClusterAway(f"EDT_SLURM_TOKEN_COMMAND: {words[0]}: {type(error).__name__}") from error
@@ -162,3 +192,8 @@ class Rest:
             raise ClusterAway(f"EDT_SLURM_TOKEN_COMMAND: {words[0]} ended with {done.returncode} and gave no token")
         self._tokens[user] = (token, time.monotonic() + _TOKEN_SECONDS)
         return token
+
+
+def _words(error: Mapping[str, Any]) -> str:
+    found = [str(error.get(name) or "").strip() for name in ("description", "error")]
+    return ": ".join(each for each in dict.fromkeys(found) if each)

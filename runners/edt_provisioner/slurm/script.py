@@ -29,7 +29,8 @@ trap pass_on TERM INT
 trap : CONT USR1 USR2 HUP
 # A limit that somebody has changed, or a job that was started again, has another end than was asked for.
 ends=${SLURM_JOB_END_TIME:-}
-[ -n "$ends" ] || ends=$(date -d "$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%e 2>/dev/null)" +%s 2>/dev/null)
+day=$([ -n "$ends" ] || squeue --noheader --jobs="$SLURM_JOB_ID" --format=%e 2>/dev/null)
+case "$day" in [0-9]*T*) ends=$(date -d "$day" +%s) ;; esac
 case "$ends" in ''|*[!0-9]*) ends=$([ -z "$limit" ] || echo $(($(date +%s) + limit))) ;; esac
 # Without a limit Slurm names a day that is a year or more away.
 [ -z "$ends" ] || [ "$ends" -gt $(($(date +%s) + 31000000)) ] || export EDT_ENDS_AT="$ends"
