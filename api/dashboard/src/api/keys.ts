@@ -25,6 +25,7 @@ export const keys = {
   explanation: (id: string, of: string) => ["live", "explanation", id, of] as const,
   nodes: ["live", "nodes"] as const,
   queues: ["live", "queues"] as const,
+  pools: ["live", "pools"] as const,
   nodeUsage: (name: string, seconds: number) => ["live", "node-usage", name, seconds] as const,
   timeline: (range: string) => ["live", "timeline", range] as const,
 };

@@ -1,7 +1,7 @@
 /** One node: its health, its slots, its last hour, and what an admin can do with it. */
 
 import { useQuery } from "@tanstack/react-query";
-import { Box, Cpu, Gpu } from "lucide-react";
+import { Box, Boxes, Cpu, Gpu } from "lucide-react";
 import { Link } from "react-router";
 
 import type { Node } from "../../api/types";
@@ -35,6 +35,11 @@ export function NodeCard({ node }: { readonly node: Node }) {
         <span title="Address">{node.host}</span>
         <span><Cpu size={13} aria-hidden /> {plural(node.cores, "core")}</span>
         <span title="In what its jobs run"><Box size={13} aria-hidden /> {node.launcher}</span>
+        {node.pool !== null && (
+          <span title="The pool that it comes from">
+            <Boxes size={13} aria-hidden /> {node.pool}{node.only_for !== null && `, for ${node.only_for} alone`}
+          </span>
+        )}
         <span className="num">{held} of {plural(node.slots.length, "slot")} held</span>
         {node.slots.some(isGpu) && <span title="Its GPUs"><Gpu size={13} aria-hidden /> {devices(node.slots).join(", ")}</span>}
         <span className={styles.stretch} />
@@ -72,8 +77,9 @@ function Draining({ node }: { readonly node: Node }) {
   const slots = heldSlots(node);
   return (
     <p className={styles.draining} role="status" data-empty={slots === 0}>
+      {node.leaving_why !== null && `It leaves: ${node.leaving_why}. `}
       {slots === 0
-        ? "Empty: it can be switched off."
+        ? node.pool === null ? "Empty: it can be switched off." : "Empty."
         : `${plural(slots, "slot")} still held by ${plural(on.length, "job")}: ${on.map((each) => each.execId).join(", ")}. ${on.some((each) => each.gang) ? "Elastic jobs leave at the end of a step, gangs as a whole." : "Each leaves at the end of its step."}`}
     </p>
   );

@@ -5,6 +5,7 @@ import { Server, ServerOff } from "lucide-react";
 import { useNavigate, useParams, useSearchParams } from "react-router";
 
 import { nodesQuery } from "../../api/nodes";
+import { poolsQuery } from "../../api/pools";
 import { useIsAdmin } from "../../api/session";
 import type { Node } from "../../api/types";
 import { byNumber } from "../../charts/lanes";
@@ -20,6 +21,7 @@ import { NodeDrawer } from "./NodeDrawer";
 import styles from "./Nodes.module.css";
 import { isVerb, VerbDialog } from "./NodeVerbs";
 import { heldSlots, meanUse } from "./occupancy";
+import { PoolsPanel } from "./PoolsPanel";
 
 /** Leases grow older between the stream's events; this is how often they are asked for. */
 const LEASES_MS = 5_000;
@@ -30,6 +32,7 @@ export function NodesPage() {
   const navigate = useNavigate();
   const [search] = useSearchParams();
   const { data, error, refetch } = useQuery({ ...nodesQuery, refetchInterval: LEASES_MS });
+  const pools = useQuery(poolsQuery).data?.pools ?? [];
   if (isVerb(verb) && !admin) return <ForbiddenPage />;
   const asked = data?.find((node) => node.name === name);
   const close = (): void => void navigate("/nodes");
@@ -42,6 +45,7 @@ export function NodesPage() {
       <PageHead title="Nodes" name={name ?? "Nodes"} sub={data && data.length > 0 ? <Summary nodes={data} /> : "The machines that offer slots"}>
         {data && data.length > 3 && <QueryFilter label="Filter nodes by name, address or health" placeholder="Name, address or health" />}
       </PageHead>
+      <PoolsPanel pools={pools} />
       {error ? (
         <ProblemNote error={error} onRetry={() => void refetch()} />
       ) : !data ? (
