@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from edt_contract.pools import NodeRequest
+from edt_provisioner.kubernetes import KubernetesSettings, manifest
+from edt_provisioner.kubernetes.template import read_template
+from edt_provisioner.settings import read_settings
 from support.kubernetes_schema import faults, faults_of
 
 ROOT = Path(__file__).parents[2]
@@ -87,6 +91,24 @@ def test_the_recorded_schema_tells_what_would_be_refused() -> None:
 
 
 @everywhere
+def test_the_provisioner_takes_its_settings(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [settings] = [each["data"] for key, each in named(name, "ConfigMap").items() if key.startswith("openedt-settings")]
+    (tmp_path / "pod.yaml").write_text(yaml.safe_dump(training_pod(name)))
+    for key, value in {**settings, "EDT_KUBERNETES_POD_TEMPLATE": str(tmp_path / "pod.yaml")}.items():
+        monkeypatch.setenv(key, value)
+    given = read_settings(KubernetesSettings, {})
+    job = manifest.job(
+        NodeRequest("kubernetes-1", 1, first=False), given, read_template(tmp_path / "pod.yaml", given.home)
+    )
+    assert faults(job) == []
+    classes, pod = named(name, "PriorityClass"), job["spec"]["template"]["spec"]
+    assert pod["priorityClassName"] == "openedt-growth" and given.kubernetes_priority_classes[0] in classes
+    assert given.kubernetes_owner is not None and given.kubernetes_owner[2] in named(name, "ServiceAccount")
+    paths = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert {str(given.home.parent), str(given.data_fs)} < paths
+
+
+@everywhere
 def test_no_manifest_holds_a_secret(name: str) -> None:
     assert of_kind(name, "Secret") == []
     variables = [
@@ -159,10 +181,11 @@ def test_only_the_provisioner_may_use_kubernetes_and_no_more_than_it_needs(name:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     } == {
-        *(("batch", "jobs", verb) for verb in ("create", "delete", "get", "list", "watch")),
-        *(("", "pods", verb) for verb in ("get", "list", "watch")),
+        *(("batch", "jobs", verb) for verb in ("create", "delete", "get", "list")),
+        *(("", "pods", verb) for verb in ("delete", "list", "watch")),
         ("", "events", "list"),
         ("", "secrets", "create"),
+        ("", "serviceaccounts", "get"),
     }
 
 
@@ -185,9 +208,9 @@ def test_every_container_is_probed_limited_and_confined(name: str) -> None:
             context = container["securityContext"]
             assert context["allowPrivilegeEscalation"] is False and context["readOnlyRootFilesystem"] is True, workload
             assert context["capabilities"] == {"drop": ["ALL"]}, workload
-            if workload != "training":  # the provisioner knows the resources of its slots
-                assert container["resources"]["requests"].keys() == {"cpu", "memory"}, workload
-            if workload not in {"training", "openedt-agent"}:  # whose trainings may have all of their machine
+            asked = {"memory"} if workload == "training" else {"cpu", "memory"}  # what slots need, others know
+            assert container["resources"]["requests"].keys() == asked, workload
+            if workload != "openedt-agent":  # whose trainings may have all of their machine
                 assert "memory" in container["resources"]["limits"], workload
 
 

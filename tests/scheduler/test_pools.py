@@ -424,6 +424,19 @@ def test_a_node_of_no_pool_does_not_leave_because_it_is_idle(sqlite_stage: Stage
         agents.leaving(sqlite_stage.platform, "nobody", "idle")
 
 
+def test_a_node_of_no_pool_that_has_left_takes_work_again_when_it_is_started_again(sqlite_stage: Stage) -> None:
+    machine = sqlite_stage.node("machine")
+    agents.leaving(sqlite_stage.platform, "machine", "its pod is replaced")
+    assert fleet.node(sqlite_stage.platform, "machine").health == Health.DRAINING
+    agents.leaving(sqlite_stage.platform, "machine", "its pod is replaced", gone=True)
+    machine.join()
+    assert fleet.node(sqlite_stage.platform, "machine").health == Health.UP
+
+    fleet.drain(sqlite_stage.platform, "machine")
+    machine.join()
+    assert fleet.node(sqlite_stage.platform, "machine").health == Health.DRAINING, "an administrator has asked for it"
+
+
 def test_an_administrators_uncordon_lets_a_leaving_node_work_again(provisioner: Provisioner) -> None:
     (node,) = provisioner.ask()
     provisioner.run(node)

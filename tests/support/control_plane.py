@@ -1,8 +1,7 @@
 """The control plane of deploy/kubernetes in a test's Kubernetes, from its own kustomize base.
 
 What differs from a site's: images of this checkout, folders of this machine as volumes, addresses instead of names
-(nothing resolves names there), requests that fit a small machine, and older API versions where the server has no newer
-ones.
+(nothing resolves names there), small training pods, and older API versions where the server has no newer ones.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 import httpx
+import yaml
 
 from support.cluster import EXECS, ROOT, eventually, run
 from support.kubernetes_cluster import SERVICE_NETWORK, Kubernetes
@@ -79,6 +79,9 @@ class ControlPlane:
         overlay = deploy / "overlays" / "test"
         overlay.mkdir()
         (overlay / "kustomization.yaml").write_text(json.dumps(self._overlay()))
+        pod = yaml.safe_load((deploy / "base" / "training-pod.yaml").read_text())
+        pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "200m", "memory": "64Mi"}}
+        (overlay / "pod.yaml").write_text(json.dumps(pod))
         (overlay / "volumes.yaml").write_text("\n---\n".join(map(json.dumps, self._volumes())))
         self.kubernetes.kubectl("apply", f"--kustomize={overlay}")
         self.api.auth = ("admin", (deploy / "secrets" / "admin-password").read_text().strip())
@@ -90,18 +93,17 @@ class ControlPlane:
             "EDT_BROKER_URL": f"redis://{broker}:6379/0",
             "EDT_NODES_BROKER_URL": f"redis://{broker}:6379/0",
             "EDT_API": self.url,
-            "EDT_KUBERNETES_IMAGE": "openedt/agent:test",
+            "EDT_KUBERNETES_IMAGE_PYTORCH": "openedt/agent:test",
             "EDT_GRACE_SECONDS": "10",
         }
         images = [{"name": f"openedt/{name}", "newTag": "test"} for name in IMAGES]
         images += [{"name": "postgres", "newName": "openedt-test/postgres", "newTag": "latest"}]
         images += [{"name": "valkey/valkey", "newName": "openedt-test/valkey", "newTag": "latest"}]
         pod = "/spec/template/spec"
-        small = [_replace(f"{pod}/containers/0/resources/requests/cpu", "10m")]
-        local = [{"op": "add", "path": f"{pod}/containers/0/imagePullPolicy", "value": "IfNotPresent"}]
+        local = _add(f"{pod}/containers/0/imagePullPolicy", "IfNotPresent")
         patches = [
             *(_patch("Service", [_add("/spec/clusterIP", address)], name) for name, address in ADDRESSES.items()),
-            _patch("Deployment|StatefulSet|Job", [*small, *local]),
+            _patch("Deployment|StatefulSet|Job", [local]),
             _patch("PersistentVolumeClaim", [_add("/spec/storageClassName", "")]),
             _patch("PersistentVolumeClaim", [_add("/spec/volumeName", "home")], "openedt-home"),
             _patch("PersistentVolumeClaim", [_add("/spec/volumeName", "data")], "openedt-data"),
@@ -109,6 +111,8 @@ class ControlPlane:
         ]
         if "policy/v1" not in self.kubernetes.kubectl("api-versions").split():
             patches.append(_patch("PodDisruptionBudget", [_replace("/apiVersion", "policy/v1beta1")]))
+        if self._minor() < 26:  # docs/install-kubernetes.md
+            patches.append(_patch("Role", [_add("/rules/3/verbs/-", "delete")], "openedt-provisioner"))
         return {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
@@ -120,10 +124,15 @@ class ControlPlane:
                     "name": "openedt-settings",
                     "behavior": "merge",
                     "literals": [f"{name}={value}" for name, value in settings.items()],
-                }
+                },
+                {"name": "openedt-training-pod", "behavior": "replace", "files": ["pod.yaml"]},
             ],
             "patches": patches,
         }
+
+    def _minor(self) -> int:
+        """The second number of the server's version."""
+        return int(json.loads(self.kubernetes.kubectl("get", "--raw=/version"))["gitVersion"].split(".")[1])
 
     def _volumes(self) -> list[dict[str, Any]]:
         return [
@@ -207,7 +216,7 @@ class ControlPlane:
     def until_up(self) -> None:
         """Wait until two of API and scheduler, and one of everything else are ready."""
         wanted = {"postgres": 1, "valkey": 1, "api": 2, "scheduler": 2, "provisioner": 1}
-        eventually(lambda: all(len(self.ready(name)) == count for name, count in wanted.items()), "all are ready", 100)
+        eventually(lambda: all(len(self.ready(name)) == count for name, count in wanted.items()), "all are ready", 200)
 
 
 def _patch(kind: str, changes: list[dict[str, Any]], name: str = "") -> dict[str, Any]:

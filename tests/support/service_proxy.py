@@ -60,6 +60,8 @@ class ServiceProxy:
         )
         self._pods: dict[Place, list[Place]] = {}
         self._turn: dict[Place, Iterator[int]] = {}
+        self._servers: list[asyncio.Server] = []
+        self._serving: set[asyncio.Task[None] | None] = set()  # asyncio itself keeps no reference to them
 
     async def run(self) -> None:
         while True:
@@ -69,16 +71,19 @@ class ServiceProxy:
             for place in self._pods.keys() - self._turn.keys():
                 await _own(place[0])
                 self._turn[place] = itertools.count()
-                await asyncio.start_server(partial(self._serve, place), *place)
+                self._servers.append(await asyncio.start_server(partial(self._serve, place), *place))
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _serve(self, to: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        self._serving.add(task)
         with suppress(OSError, TimeoutError):
             if pods := self._pods[to]:
                 place = pods[next(self._turn[to]) % len(pods)]
                 inner = await asyncio.wait_for(asyncio.open_connection(*place), _CONNECT_SECONDS)
                 await asyncio.gather(_pass_on(reader, inner[1]), _pass_on(inner[0], writer))
         writer.close()
+        self._serving.discard(task)
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -88,6 +88,8 @@ def register_node(
             supervisors.forget(tx, store.get(tx, name), f"node {name} was restarted", now)
         if request is not None and request.granted_at is None:
             _grant(tx, request, node_id, now)
+        elif request is None and store.get(tx, name).leaving_why is not None:
+            store.intend(tx, node_id, Intent.OPEN)  # it has left by itself, and was started again
         outbox.put_scheduler(tx, now)
         view = _view(tx, name, now)
     platform.notifier.notify()
