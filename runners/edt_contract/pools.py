@@ -69,6 +69,7 @@ class NodeRequest:
     queue: str = ""
     """The job's queue, as a path; "": the root, or no job."""
     framework: str = "pytorch"
+    """A name of ``edt_contract.frameworks.FRAMEWORKS``."""
     image: str | None = None
     """The image that the job asks for; None: the provisioner's own."""
     priority: int = 1

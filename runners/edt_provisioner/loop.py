@@ -43,6 +43,8 @@ class Provisioner:
         self._registered = False
         self._refused: dict[str, tuple[float, NodeState]] = {}
         """Nodes that could not be asked for: since when, and what the cluster manager said."""
+        self._ending: frozenset[str] = frozenset()
+        """Nodes that were ended at the last look, for the log."""
         self._said = ""
 
     def stop(self) -> None:
@@ -113,7 +115,9 @@ class Provisioner:
         ]
         try:
             if actions.end:
-                log.info("ending %s", ", ".join(actions.end))
+                if new := [node for node in actions.end if node not in self._ending]:
+                    log.info("ending %s", ", ".join(new))
+                self._ending = frozenset(actions.end)
                 self._cluster.end(actions.end)
             if create:
                 log.info("asking for %s", ", ".join(each.node for each in create))

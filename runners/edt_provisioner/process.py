@@ -73,6 +73,8 @@ class ProcessCluster:
             if "pid" in known and _lives(known):
                 running += 1
                 found.append(NodeState(name, PoolState.RUNNING))
+            elif "pid" in known and _kill_left(name):
+                found.append(NodeState(name, PoolState.RUNNING))  # until nothing of it is left
             elif "pid" in known:
                 found.append(NodeState(name, PoolState.ENDED, self._how(name)))
         for name, known in self._known().items():
@@ -138,7 +140,9 @@ class ProcessCluster:
         child = self._children.get(name)
         if child is None or child.poll() is None:
             return "its process is gone"
-        return f"its process was ended by signal {-child.returncode}" if child.returncode < 0 else ""
+        if child.returncode < 0:
+            return f"its process was ended by signal {-child.returncode}"
+        return f"its process ended with status {child.returncode}" if child.returncode else ""
 
     def _known(self) -> dict[str, dict[str, Any]]:
         for child in self._children.values():
@@ -170,6 +174,18 @@ def _signal(known: dict[str, Any], number: int) -> None:
             os.killpg(known["pid"], number)
         else:
             os.kill(known["pid"], number)
+
+
+def _kill_left(name: str) -> bool:
+    """Kill what a node whose first process is dead has left, as a container would be; whether anything was left."""
+    mark = f"EDT_NODE={name}\0".encode()
+    left = False
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark in (folder / "environ").read_bytes():
+                os.kill(int(folder.name), signal.SIGKILL)
+                left = True
+    return left
 
 
 def _starttime(pid: int) -> int | None:

@@ -4,7 +4,6 @@ a default. What one cluster manager needs besides is in its own package."""
 from __future__ import annotations
 
 import os
-import re
 import socket
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from pydantic import AfterValidator, Field, ValidationError, ValidatorFunctionWr
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from edt_contract.frameworks import FRAMEWORKS
 from edt_contract.pools import NodeRequest
 from edt_provisioner.errors import BadSetting
 
@@ -144,7 +144,7 @@ def node_environment(request: NodeRequest, settings: Settings) -> dict[str, str]
         "EDT_DATA_FS": str(settings.data_fs),
         "EDT_TEMPORARY": "true",
         "EDT_IDLE_SECONDS": f"{request.idle_seconds:g}",
-        "EDT_WARM": re.sub(r"[^a-z0-9,]", "", request.framework) or "0",
+        "EDT_WARM": request.framework if request.framework in FRAMEWORKS else "0",
         "EDT_LAUNCHER": "process",
         "EDT_DEVICES": "auto",
     }

@@ -44,7 +44,7 @@ class Provisioner:
         try:
             if kind is None:
                 self.set(max_nodes=0, min_nodes=0)
-                until(lambda: not self.requests(), 60, f"all nodes of {self.pool} are gone: {self.log}")
+                until(self._is_empty, 60, f"all nodes of {self.pool} are gone")
         finally:
             self.stop()
         if kind is not None:
@@ -75,15 +75,15 @@ class Provisioner:
         """The pool, as the API shows it."""
         answer = self.platform.api.get("/api/v1/pools")
         answer.raise_for_status()
-        return next(pool for pool in answer.json()["items"] if pool["name"] == self.pool)
+        return next(pool for pool in answer.json()["pools"] if pool["name"] == self.pool)
 
     def set(self, **values: float) -> None:
         """What an administrator sets."""
         self.platform.api.patch(f"/api/v1/pools/{self.pool}", json=values).raise_for_status()
 
-    def requests(self) -> list[dict[str, Any]]:
-        """The nodes that were asked for and are not over."""
-        return list(self.view()["requests"])
+    def waiting(self) -> list[dict[str, Any]]:
+        """The nodes that were asked for and are not there, and those that are given up and not gone."""
+        return list(self.view()["waiting"])
 
     def nodes(self) -> list[str]:
         """The nodes that are there, by name."""
@@ -91,8 +91,12 @@ class Provisioner:
             node["name"] for node in self.platform.nodes() if node.get("pool") == self.pool and node["health"] == "up"
         )
 
+    def _is_empty(self) -> bool:
+        view = self.view()
+        return not view["waiting"] and not view["there"]
+
     def _is_there(self) -> bool:
         if self.process is not None and self.process.poll() is not None:
             raise AssertionError(f"the provisioner ended with {self.process.returncode}:\n{self.log}")
         answer = self.platform.api.get("/api/v1/pools")
-        return answer.is_success and any(pool["name"] == self.pool for pool in answer.json()["items"])
+        return answer.is_success and any(pool["name"] == self.pool for pool in answer.json()["pools"])

@@ -196,7 +196,10 @@ def _take(tx: Connection, request: Row[Any], state: NodeState | None, now: float
 
 def _end(tx: Connection, request: Row[Any], reason: str, now: float, *, oom: bool = False) -> None:
     """The node is over: it loses what runs there, and leaves the lists."""
-    values = {"ended_at": now, "ended_reason": reason, "oom": oom}
+    values: dict[str, Any] = {"ended_at": now, "ended_reason": reason, "oom": oom}
+    if request.give_up_at is None and nodes.find(tx, request.node) is None:
+        # It never came, and another one would perhaps not either: its job does not ask again at once.
+        values |= {"give_up_at": now, "give_up_why": reason or "it ended before it was there", "refused": True}
     store.change_request(tx, request.id, state=PoolState.ENDED, **values)  # why it was waited for stays
     how = "ran out of memory" if oom else "has ended"
     why = f"node {request.node} {how}" + (f": {reason}" if reason else "")
@@ -223,7 +226,7 @@ def _request(tx: Connection, pool: Row[Any], row: Row[Any], paths: frozenset[str
         job=exec_id(row.job_id) if row.job_id is not None else None,
         user=row.owner,
         queue=belongs_to(row.queue or "", paths),
-        framework=row.framework or "pytorch",
+        framework=row.backend or "pytorch",
         image=row.image,
         priority=row.priority or 1,
         first=row.first,

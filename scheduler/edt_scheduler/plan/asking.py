@@ -23,8 +23,8 @@ from edt_scheduler.plan.carrying import bare, carried_out, with_free
 from edt_scheduler.plan.sizes import least_of
 from edt_scheduler.plan.state import Ask, Blocking, Explanation, GiveUp, Job, Node, Phase, Plan, Pool, Requested, State
 
-REFUSED_PATIENCES = 3.0
-"""A job asks a pool again after so many times its patience, if a node did not come in time."""
+REFUSED_PATIENCES = 1.0
+"""A job asks a pool again after so many times its patience, if a node did not come in time or ended before it came."""
 _SOON_SECONDS = 120.0
 """A job that starts again within so many seconds keeps its nodes until then."""
 

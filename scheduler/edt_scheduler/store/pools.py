@@ -176,13 +176,13 @@ def change_request(tx: Connection, number: int, **values: Any) -> None:
 
 
 def open_of(tx: Connection, pool_id: int | None = None) -> list[Row[Any]]:
-    """Requests that are not over, oldest first, each with its job's ``framework``, ``image``, ``priority``, ``queue``
+    """Requests that are not over, oldest first, each with its job's ``backend``, ``image``, ``priority``, ``queue``
     and ``owner``, which are null if it has no job, or if its job is gone.
 
     ``pool_id``: those of this pool; None: of all pools.
     """
     query = (
-        select(node_requests, *jobs.c["framework", "image", "priority", "queue"], users.c.name.label("owner"))
+        select(node_requests, *jobs.c["backend", "image", "priority", "queue"], users.c.name.label("owner"))
         .outerjoin(jobs, jobs.c.id == node_requests.c.job_id)
         .outerjoin(users, users.c.id == jobs.c.user_id)
         .where(_OPEN)
