@@ -23,18 +23,17 @@ from edt_scheduler.store.usage import DAY_SECONDS
 from support.puppets import Puppet, Stage
 
 OFFER = PoolOffer(kind="process", slots=2, max_nodes=3, per_job=False)
-QUIET = replace(OFFER, max_nodes=0)
-"""A pool that the plan asks for nothing, so that only the test does."""
 RUNNING, PENDING, ENDED, REFUSED = PoolState.RUNNING, PoolState.PENDING, PoolState.ENDED, PoolState.REFUSED
 
 
 class Provisioner:
     """A pool's provisioner, with a cluster manager in which a node is what the test says."""
 
-    def __init__(self, stage: Stage, name: str = "gpu", offer: PoolOffer = QUIET) -> None:
+    def __init__(self, stage: Stage, name: str = "gpu", offer: PoolOffer = OFFER) -> None:
         self.stage, self.name = stage, name
         self.found: dict[str, NodeState] = {}
         pools.register(stage.platform, name, offer)
+        self._allow_no_more()
 
     @property
     def view(self) -> PoolView:
@@ -48,7 +47,15 @@ class Provisioner:
         with self.stage.platform.database.transaction() as tx:
             number = job_number(job) if job is not None else None
             pool = store.get(tx, self.name)
-            return store.ask(tx, pool.id, number, nodes, True, group_size, self.stage.clock())
+            asked = store.ask(tx, pool.id, number, nodes, True, group_size, self.stage.clock())
+        self._allow_no_more()
+        return asked
+
+    def _allow_no_more(self) -> None:
+        """Plans ask for no nodes, so that only the test does."""
+        with self.stage.platform.database.transaction() as tx:
+            pool = store.get(tx, self.name)
+            store.change(tx, pool.id, max_nodes=len(store.open_of(tx, pool.id)))
 
     def give_up(self, node: str, why: str = "nobody waits for it", *, refused: bool = False) -> None:
         with self.stage.platform.database.transaction() as tx:
@@ -56,7 +63,9 @@ class Provisioner:
 
     def sync(self, trouble: str | None = None) -> dict[str, NodeRequest]:
         states = list(self.found.values()) if trouble is None else None
-        return {each.node: each for each in pools.sync(self.stage.platform, self.name, states, trouble)}
+        requests = pools.sync(self.stage.platform, self.name, states, trouble)
+        self._allow_no_more()
+        return {each.node: each for each in requests}
 
     def say(self, node: str, state: str, reason: str = "", *, oom: bool = False) -> dict[str, NodeRequest]:
         self.found[node] = NodeState(node, state, reason, oom)
@@ -165,7 +174,7 @@ def test_nodes_are_named_by_their_pool_and_no_name_comes_twice(stage: Stage) -> 
 
 
 def test_a_request_tells_whose_job_it_is_for(sqlite_stage: Stage) -> None:
-    provisioner = Provisioner(sqlite_stage, offer=replace(QUIET, per_job=True, idle_seconds=9.0))
+    provisioner = Provisioner(sqlite_stage, offer=replace(OFFER, per_job=True, idle_seconds=9.0))
     queues.put_queue(sqlite_stage.platform, "/research")
     job = sqlite_stage.submit(2, queue="/research/vision", priority=3)
     (node,) = provisioner.ask(job=job, group_size=2)
@@ -218,7 +227,7 @@ def test_states_that_are_none_and_pools_that_are_not_there_are_refused(provision
 
 
 def test_a_node_that_was_asked_for_registers_as_its_pools(sqlite_stage: Stage) -> None:
-    provisioner = Provisioner(sqlite_stage, offer=replace(QUIET, per_job=True))
+    provisioner = Provisioner(sqlite_stage, offer=replace(OFFER, per_job=True))
     job = sqlite_stage.submit(2)
     (node,) = provisioner.ask(job=job)
     provisioner.run(node)
@@ -243,7 +252,7 @@ def test_a_node_that_is_not_wanted_any_more_is_told_so_and_why(provisioner: Prov
         provisioner.stage.node(second)
     assert nodes_of(provisioner.stage) == {}
     with provisioner.stage.platform.database.snapshot() as tx:
-        assert [row.job_id for row in store.refused_since(tx, provisioner.stage.clock() - 1)] == [None]
+        assert [row.job_id for row in store.refused_since(tx, provisioner.stage.clock() - 1)] == [None] * 2
         assert store.refused_since(tx, provisioner.stage.clock()) == []
 
 
@@ -286,6 +295,21 @@ def test_a_node_that_ended_loses_its_engines_at_once_and_the_job_reads_why(stage
         agents.assignments(stage.platform, node)
     look(stage.platform)
     assert stage.job(job).state is JobState.RUNNING
+
+
+def test_a_node_that_ended_before_it_came_counts_as_refused_and_one_that_was_there_does_not(
+    provisioner: Provisioner,
+) -> None:
+    stage = provisioner.stage
+    first, second = provisioner.ask(2)
+    provisioner.run(first)
+    agents.leaving(stage.platform, first, "it was evicted", gone=True)
+    provisioner.say(first, ENDED)
+    with stage.platform.database.snapshot() as tx:
+        assert store.refused_since(tx, stage.clock() - 1) == []
+    provisioner.say(second, ENDED, "ErrImagePull")
+    with stage.platform.database.snapshot() as tx:
+        assert len(store.refused_since(tx, stage.clock() - 1)) == 1
 
 
 def test_a_job_with_all_its_engines_on_a_node_that_ended_is_started_again(sqlite_stage: Stage) -> None:
