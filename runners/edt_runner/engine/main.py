@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -46,7 +47,7 @@ def prepared(training: Training, role: Context) -> EngineParts:
     The work runs at low priority if this process may raise its priority again. The main thread calls this, because only
     the main thread may set signal handlers.
     """
-    if os.geteuid() != 0:
+    if not _may_raise_priority():
         return _prepare(training, role)
     before = os.nice(0)
     os.nice(_BACKGROUND_NICENESS)
@@ -55,6 +56,24 @@ def prepared(training: Training, role: Context) -> EngineParts:
     finally:
         for thread in Path("/proc/self/task").iterdir():  # threads started meanwhile have inherited it
             os.setpriority(os.PRIO_PROCESS, int(thread.name), before)
+
+
+def _may_raise_priority() -> bool:
+    """Whether a thread may set its priority back after it has lowered it: root in a container often may not. A thread
+    of its own tries it."""
+    may = []
+
+    def tried() -> None:
+        before = os.nice(0)
+        os.nice(1)
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, before)  # 0: this thread
+            may.append(True)
+
+    thread = threading.Thread(target=tried)
+    thread.start()
+    thread.join()
+    return bool(may)
 
 
 def live(parts: EngineParts) -> NoReturn:
