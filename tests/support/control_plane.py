@@ -95,6 +95,7 @@ class ControlPlane:
             "EDT_API": self.url,
             "EDT_KUBERNETES_IMAGE_PYTORCH": "openedt/agent:test",
             "EDT_GRACE_SECONDS": "10",
+            "EDT_POOL_IDLE_SECONDS": "2",
         }
         images = [{"name": f"openedt/{name}", "newTag": "test"} for name in IMAGES]
         images += [{"name": "postgres", "newName": "openedt-test/postgres", "newTag": "latest"}]
@@ -150,7 +151,7 @@ class ControlPlane:
         ]
 
     # ── what there is ─────────────────────────────────────────────────────────────────────────────────────────────
-    def get(self, kind: str, name: str = "", **labels: str) -> Any:
+    def get(self, kind: str, name: str = "", /, **labels: str) -> Any:
         """An object, or the list of those of a kind that have these labels."""
         words = [name] if name else []
         if labels:
@@ -181,9 +182,17 @@ class ControlPlane:
         parts.append(kubectl("get", "events", "--sort-by=.lastTimestamp", namespace=NAMESPACE)[-4000:])
         for pod in self.get("pods"):
             name = pod["metadata"]["name"]
-            done = self.kubernetes._kubectl("logs", name, "--all-containers", "--tail=15", f"--namespace={NAMESPACE}")
-            parts.append(f"--- {name}\n{done.stdout}{done.stderr}")
+            parts.append(f"--- {name}\n{self._asked('logs', name, '--all-containers', '--tail=15')}")
         return "\n".join(parts)
+
+    def may(self, verb: str, resource: str, who: str) -> bool:
+        """Whether Kubernetes lets somebody do that in the namespace."""
+        return self._asked("auth", "can-i", verb, resource, who).strip() == "yes"
+
+    def _asked(self, *words: str) -> str:
+        """What kubectl said, whether it failed or not."""
+        command = ("kubectl", f"--kubeconfig={self.kubernetes.kubeconfig}", f"--namespace={NAMESPACE}", *words)
+        return run(*command, check=False)
 
     # ── the platform in it ────────────────────────────────────────────────────────────────────────────────────────
     def serves(self) -> bool:
@@ -191,6 +200,13 @@ class ControlPlane:
             return self.api.get("/readyz").is_success
         except httpx.TransportError:
             return False
+
+    def log_in(self) -> None:
+        """A password is made to be slow to check, so it is shown once."""
+        answer = self.api.get("/auth/v1/logon")
+        answer.raise_for_status()
+        self.api.headers["X-Auth-Token"] = str(answer.json()["accessToken"])
+        self.api.auth = None
 
     def ask(self, path: str, **params: Any) -> Any:
         """What the API answers. It is asked again where a pod of it has just gone."""
