@@ -99,7 +99,7 @@ def batch_script(
         prologue: what an administrator wants to be done first.
     """
     before, _, after = token.partition("%a")
-    step = ["srun", "--nodes=1", "--ntasks=1", f"--cpus-per-task={settings.cpus}", "--export=ALL", "--cpu-bind=none"]
+    step = ["srun", "--nodes=1", "--ntasks=1", f"--cpus-per-task={settings.cpus}", "--export=ALL"]
     step += ["--unbuffered", *settings.slurm_srun_options, settings.slurm_python, "-P", "-m", "edt_agent.temporary"]
     limit = settings.slurm_time_limit or ""
     lines = [
