@@ -47,7 +47,7 @@ def state(found: Found, warnings: Sequence[Mapping[str, Any]] = ()) -> NodeState
         if condition.get("status") != "True":
             continue
         if condition.get("type") in {"Failed", "Complete"}:
-            return NodeState(node, PoolState.ENDED, _words(condition) or "its pod was deleted")
+            return NodeState(node, PoolState.ENDED, _short(_words(condition)) or "its pod was deleted")
         if condition.get("type") == "Suspended":
             return NodeState(node, PoolState.PENDING, _short(f"suspended: {_words(condition)}"))
     status = job.get("status") or {}
@@ -70,7 +70,7 @@ def _of_pod(found: Found, pod: Mapping[str, Any], warnings: Sequence[Mapping[str
     if found.given_up:
         where = (pod.get("spec") or {}).get("nodeName", "")
         return NodeState(node, PoolState.ENDED, f"{where} does not answer, so nobody knows of the pod's end")
-    if (container.get("state") or {}).get("running"):
+    if (container.get("state") or {}).get("running") is not None:
         return NodeState(node, PoolState.RUNNING)
     return NodeState(node, PoolState.PENDING, _short(_why_it_waits(status) or _last(warnings)))
 
