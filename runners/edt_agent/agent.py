@@ -59,6 +59,7 @@ from edt_contract.crash_points import CrashPoint, crash_point
 
 log = logging.getLogger(__name__)
 
+_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 _TIMER_SECONDS = 1.0
 """Seconds between two rounds of the loop without an event."""
 _BUSY_SECONDS = 0.1
@@ -127,7 +128,7 @@ class Agent:
         loop.add_signal_handler(signal.SIGTERM, self._terminated)
         loop.add_signal_handler(signal.SIGINT, self._interrupted)
         # ``temporary`` starts the agent with these signals blocked, so that none is lost before the lines above.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         self._children.watch()
         temporary = self._settings.temporary
         async with exclusive(self._settings.state_dir / "lock", take_over=temporary) as lock:
@@ -149,6 +150,8 @@ class Agent:
                 await self._api.close()
                 with contextlib.suppress(OSError):  # the folder is not empty while a supervisor's socket is in it
                     self._settings.sockets.rmdir()
+                # The handlers go with the event loop: a signal that comes after that would change the exit status.
+                signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
     def _terminated(self) -> None:
         """SIGTERM: the agent ends. A temporary node leaves."""

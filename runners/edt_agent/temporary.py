@@ -63,8 +63,10 @@ class Init:
                 if pid == self._agent:
                     self._agent = None
                     code = os.waitstatus_to_exitcode(status)
-                    if code in {0, _CANNOT_WORK}:
+                    if code == _CANNOT_WORK and self._leave_by is None:
                         return code
+                    if code in {0, _CANNOT_WORK}:
+                        return 0  # a leaving node that the API does not want any more has left, too
                     self._died(code)
             if self._leave_by is not None and time.monotonic() >= self._leave_by:
                 _say("the time is over in which this node had to leave: what is left is killed")

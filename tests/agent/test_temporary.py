@@ -60,7 +60,10 @@ def _stat(pid: int) -> list[str]:
 
 def agents(node) -> list[int]:
     """pids of the living agents under the node's first process."""
-    lines = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in children(node.agent.pid) if lives(pid)}
+    lines = {}
+    for pid in children(node.agent.pid):
+        with suppress(OSError):
+            lines[pid] = Path(f"/proc/{pid}/cmdline").read_text()
     return [pid for pid, line in lines.items() if "agent_main" in line]
 
 
@@ -86,7 +89,12 @@ def test_a_node_that_is_taken_back_works_on_until_its_jobs_have_moved(node, api)
     node.agent.send_signal(signal.SIGTERM)  # as Slurm does, and once more for all processes
     assert lives(pid)
     api.want(node.assignment(slots=0))  # its engines have joined elsewhere
+    while node.agent.poll() is None:
+        for agent in agents(node):
+            os.kill(agent, signal.SIGTERM)
+        time.sleep(0.002)
     assert node.agent.wait(20) == 0
+    assert "ended by signal" not in node.log, "signals at its very end change nothing"
     assert api.last("edt-1/1", "attempt-ended")["kind"] == "left"
     assert said(api) == ["leaving", "gone"]
     assert not left_of(node)
@@ -285,6 +293,13 @@ def test_an_agent_that_cannot_work_ends_the_node_with_its_status_and_sentence():
     ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert ended.returncode == 2
     assert "--name: 'a b'; it is a node's name" in ended.stderr
+
+
+def test_a_leaving_node_whose_next_agent_is_refused_has_left():
+    with init("import signal, sys; print(0, flush=True); signal.sigwait({15}); sys.exit(2)") as first:
+        numbers(first)
+        first.terminate()
+        assert first.wait(10) == 0
 
 
 def test_an_agent_that_ignores_the_leave_is_killed_when_the_time_is_over():
