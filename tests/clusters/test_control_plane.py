@@ -109,3 +109,24 @@ def test_a_job_trains_in_pods_while_pods_of_the_control_plane_come_and_go(plane:
     assert [str(each) for each in audit(record, SAMPLES, EPOCHS) if each.lost or each.repeated] == []
     eventually(lambda: plane.get("pods", component="training") == [], "the pods are given back", 60)
     assert plane.get("secrets", component="training") == []
+
+
+@pytest.mark.extended
+def test_an_agents_pod_that_is_replaced_gives_its_trainings_time_to_leave(plane: ControlPlane) -> None:
+    plane.api.patch("/api/v1/pools/kubernetes", json={"max_nodes": 0}).raise_for_status()
+    plane.kubernetes.kubectl("label", "node", "--all", "openedt.io/dedicated=true")
+    eventually(lambda: plane.ready("agent") != [], "the machine has its agent", 60)
+    [pod] = plane.ready("agent")
+    job = plane.submit(DIGITS, "--numWorker 2", f"--until replaced --epochs {EPOCHS}")
+    eventually(lambda: plane.ask(f"/api/v1/jobs/{job}")["workers"] == 2, f"{job} trains", 120)
+
+    plane.delete_pod(pod)
+    eventually(lambda: plane.node()["health"] == "draining", "it takes no more jobs", 30)
+    assert plane.ask(f"/api/v1/jobs/{job}")["workers"] == 2, "it trains on until half of the time is over"
+    eventually(lambda: plane.ready("agent") not in ([], [pod]), "another pod has taken its place", 90)
+    eventually(lambda: plane.node()["health"] == "up", "the node takes jobs again", 30)
+    eventually(lambda: plane.ask(f"/api/v1/jobs/{job}")["workers"] == 2, f"{job} trains again", 120)
+    (plane.folder / "data" / "replaced").touch()
+    eventually(lambda: plane.ask(f"/api/v1/jobs/{job}")["state"] in OVER, f"{job} is over", 120)
+    end = plane.ask(f"/api/v1/jobs/{job}")
+    assert (end["state"], end["attempts"]) == ("FINISHED", 2), end["message"]

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -97,6 +98,8 @@ class ControlPlane:
             "EDT_GRACE_SECONDS": "10",
             "EDT_POOL_IDLE_SECONDS": "2",
         }
+        agent = {"EDT_LEAVE_SECONDS": "30", "EDT_CPU_SLOTS": "2", "EDT_DEVICES": "cpu", "EDT_WARM": "0"}
+        grace = "terminationGracePeriodSeconds"
         images = [{"name": f"openedt/{name}", "newTag": "test"} for name in IMAGES]
         images += [{"name": "postgres", "newName": "openedt-test/postgres", "newTag": "latest"}]
         images += [{"name": "valkey/valkey", "newName": "openedt-test/valkey", "newTag": "latest"}]
@@ -109,16 +112,16 @@ class ControlPlane:
             _patch("PersistentVolumeClaim", [_add("/spec/volumeName", "home")], "openedt-home"),
             _patch("PersistentVolumeClaim", [_add("/spec/volumeName", "data")], "openedt-data"),
             _patch("StatefulSet", [_add("/spec/volumeClaimTemplates/0/spec/volumeName", "database")]),
+            _patch("DaemonSet", [*_environ(f"{pod}/containers/0", agent), _replace(f"{pod}/{grace}", 40)]),
         ]
         if "policy/v1" not in self.kubernetes.kubectl("api-versions").split():
             patches.append(_patch("PodDisruptionBudget", [_replace("/apiVersion", "policy/v1beta1")]))
-        if self._minor() < 26:  # docs/install-kubernetes.md
-            patches.append(_patch("Role", [_add("/rules/3/verbs/-", "delete")], "openedt-provisioner"))
         return {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "namespace": NAMESPACE,
             "resources": ["../../base", "volumes.yaml"],
+            "components": ["../../components/agents"],  # which run nowhere before a machine has their label
             "images": images,
             "configMapGenerator": [
                 {
@@ -130,10 +133,6 @@ class ControlPlane:
             ],
             "patches": patches,
         }
-
-    def _minor(self) -> int:
-        """The second number of the server's version."""
-        return int(json.loads(self.kubernetes.kubectl("get", "--raw=/version"))["gitVersion"].split(".")[1])
 
     def _volumes(self) -> list[dict[str, Any]]:
         return [
@@ -203,10 +202,8 @@ class ControlPlane:
 
     def log_in(self) -> None:
         """A password is made to be slow to check, so it is shown once."""
-        answer = self.api.get("/auth/v1/logon")
-        answer.raise_for_status()
-        self.api.headers["X-Auth-Token"] = str(answer.json()["accessToken"])
-        self.api.auth = None
+        self.api.headers["X-Auth-Token"] = str(self.ask("/auth/v1/logon")["accessToken"])
+        self.api.auth = httpx.Auth()
 
     def ask(self, path: str, **params: Any) -> Any:
         """What the API answers. It is asked again where a pod of it has just gone."""
@@ -218,7 +215,13 @@ class ControlPlane:
             except httpx.HTTPError:
                 if attempt == 20:
                     raise
+                time.sleep(0.5)
         raise AssertionError
+
+    def node(self) -> dict[str, Any]:
+        """The only one that there is."""
+        [found] = self.ask("/api/v1/nodes")["items"]
+        return dict(found)
 
     def submit(self, script: Path, options: str, arguments: str) -> str:
         """POST a script as WMLA's clients do; its exec id."""
@@ -241,6 +244,11 @@ def _patch(kind: str, changes: list[dict[str, Any]], name: str = "") -> dict[str
 
 def _add(path: str, value: Any) -> dict[str, Any]:
     return {"op": "add", "path": path, "value": value}
+
+
+def _environ(container: str, variables: dict[str, str]) -> list[dict[str, Any]]:
+    """Of two variables of one name the later one counts."""
+    return [_add(f"{container}/env/-", {"name": name, "value": value}) for name, value in variables.items()]
 
 
 def _replace(path: str, value: Any) -> dict[str, Any]:
