@@ -72,6 +72,7 @@ def test_nodes_say_which_pool_they_are_of_and_why_they_leave(typist: Typist) -> 
     assert "POOL" in said and "night-1 leaves: its time limit ends it soon" in said
 
 
+@pytest.mark.extended
 def test_an_admin_sets_a_pool_and_removes_it_only_when_it_has_ended(typist: Typist) -> None:
     assert typist.said("pool", "set", "night", "--max", "3", "--patience", "45") == (
         "night has 0 to 3 nodes, each given up if it has not come within 45 s\n"

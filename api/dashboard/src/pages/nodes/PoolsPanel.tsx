@@ -15,33 +15,35 @@ export function PoolsPanel({ pools }: { readonly pools: readonly Pool[] }) {
   const waiting = pools.flatMap((pool) => pool.waiting.map((node) => ({ pool, node })));
   const more = pools.reduce((sum, pool) => sum + pool.more, 0);
   return (
-    <Panel title="Pools">
-      <div className={styles.gpus} tabIndex={0} role="region" aria-label="Pools of nodes">
-        <table aria-label="Pools">
-          <thead>
-            <tr>
-              {["Pool", "From", "There", "Asked for", "Least – most", "Each", "For", "Heard"].map((name) => <th key={name} scope="col">{name}</th>)}
-            </tr>
-          </thead>
-          <tbody>
-            {pools.map((pool) => <PoolRow key={pool.name} pool={pool} />)}
-          </tbody>
-        </table>
-        {waiting.length > 0 && (
-          <table aria-label="Nodes that are waited for">
+    <div className={styles.pools}>
+      <Panel title="Pools">
+        <div className={styles.gpus} tabIndex={0} role="region" aria-label="Pools of nodes">
+          <table aria-label="Pools">
             <thead>
               <tr>
-                {["Node", "For", "State", "Waits", "Why"].map((name) => <th key={name} scope="col">{name}</th>)}
+                {["Pool", "From", "There", "Asked for", "Least – most", "Each", "For", "Heard"].map((name) => <th key={name} scope="col">{name}</th>)}
               </tr>
             </thead>
             <tbody>
-              {waiting.map(({ node }) => <WaitingRow key={node.node} node={node} />)}
+              {pools.map((pool) => <PoolRow key={pool.name} pool={pool} />)}
             </tbody>
           </table>
-        )}
-      </div>
-      {more > 0 && <p className={styles.more}>{plural(more, "further node is", "further nodes are")} waited for.</p>}
-    </Panel>
+          {waiting.length > 0 && (
+            <table aria-label="Nodes that are waited for">
+              <thead>
+                <tr>
+                  {["Node", "For", "State", "Waits", "Why"].map((name) => <th key={name} scope="col">{name}</th>)}
+                </tr>
+              </thead>
+              <tbody>
+                {waiting.map(({ node }) => <WaitingRow key={node.node} node={node} />)}
+              </tbody>
+            </table>
+          )}
+        </div>
+        {more > 0 && <p className={styles.more}>{plural(more, "further node is", "further nodes are")} waited for.</p>}
+      </Panel>
+    </div>
   );
 }
 
