@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from edt_contract.gang import GangCommand, Processes, Rendezvous
 from edt_contract.pools import NodeRequest, NodeState, PoolOffer, PoolState
 from edt_contract.reports import ExitKind
 from edt_scheduler.decide.reconcile import look
@@ -20,7 +21,10 @@ from edt_scheduler.periodic.rollups import REQUEST_DAYS, forget_requests
 from edt_scheduler.store import nodes as node_store
 from edt_scheduler.store import pools as store
 from edt_scheduler.store.usage import DAY_SECONDS
+from support.databases import sqlite_first
 from support.puppets import Puppet, Stage
+
+database_url = sqlite_first()
 
 OFFER = PoolOffer(kind="process", slots=2, max_nodes=3, per_job=False)
 RUNNING, PENDING, ENDED, REFUSED = PoolState.RUNNING, PoolState.PENDING, PoolState.ENDED, PoolState.REFUSED
@@ -338,6 +342,20 @@ def test_a_node_that_ran_out_of_memory_is_told_as_that_and_twice_is_the_scripts_
         stage.clock.pass_(3600)
     assert told[0]
     assert (stage.job(job).state, stage.job(job).message) == (JobState.ERROR, OUT_OF_MEMORY)
+
+
+def test_a_gang_that_ran_out_of_memory_is_not_started_again_to_do_the_same(sqlite_stage: Stage) -> None:
+    stage, provisioner = sqlite_stage, Provisioner(sqlite_stage)
+    (node,) = provisioner.ask()
+    provisioner.run(node)
+    command = GangCommand(("{python}", "-u", "{main}"), Processes.DEVICE, (Rendezvous.TORCH,), {})
+    job = stage.submit(2, framework="distPyTorch", gang=command)
+    stage.settle()
+    assert stage.holding() == {job: 2}
+    stage.puppets.clear()
+    provisioner.say(node, ENDED, "OOMKilled", oom=True)
+    message = f"node {node} ran out of memory: OOMKilled"
+    assert (stage.job(job).state, stage.job(job).message) == (JobState.ERROR, message)
 
 
 def test_who_used_too_much_of_a_shared_nodes_memory_is_not_known(sqlite_stage: Stage) -> None:

@@ -141,7 +141,10 @@ def _count_oom(tx: Connection, node: Row[Any], why: str, now: float) -> None:
         return
     number = losses.count_oom(tx, attempt.job_id, attempt.fence)
     if attempt.gang:  # with as much memory it would be killed again
-        end_attempt(tx, attempt.job_id, attempt.fence, End(ExitKind.SCRIPT_ERROR, why), now)
+        end = End(ExitKind.SCRIPT_ERROR, why)
+        end_attempt(tx, attempt.job_id, attempt.fence, end, now)
+        close(tx, attempt, node, end, now, now)
+        settle(tx, attempt.job_id, now)
     elif number >= OOM_LIMIT:
         end_attempt(tx, attempt.job_id, attempt.fence, End(ExitKind.SCRIPT_ERROR, OUT_OF_MEMORY), now)
 
