@@ -21,7 +21,7 @@ from support.slurm_pool import SlurmPool
 from support.waiting import until
 
 Undisturbed = Callable[[], str]
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 GRACE = 20
 
 
@@ -165,7 +165,6 @@ def test_a_provisioner_that_is_killed_costs_no_training(
 
 
 @pytest.mark.extended
-@pytest.mark.timeout(420)
 def test_a_node_leaves_before_its_time_limit_and_another_comes_in_its_place(
     platform: Platform, slurm: SlurmOnThisMachine, undisturbed: Undisturbed
 ) -> None:

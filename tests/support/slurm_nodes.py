@@ -22,7 +22,7 @@ env > "$record.environ"
 cat "$EDT_TOKEN_FILE" > "$record.token"
 trap 'echo $(date +%s.%N) >> "$record.terms"; [ ! -e "$record.leaves" ] || exit 0' TERM
 echo "$SLURM_JOB_ID $SLURM_RESTART_COUNT" >> "$record.starts"
-while [ ! -e "$record.ends" ]; do sleep 0.05; date +%s.%N > "$record.alive"; done
+while [ ! -e "$record.ends" ]; do sleep 0.05; : > "$record.alive"; done
 exit "$(cat "$record.ends")"
 """
 
@@ -111,7 +111,7 @@ class SlurmNodes:
 
     def alive_until(self, name: str) -> float:
         """When a node's program was seen alive last."""
-        return float((self.records / f"{name}.alive").read_text() or 0)
+        return (self.records / f"{name}.alive").stat().st_mtime
 
     def leaves_at_term(self, name: str) -> None:
         (self.records / f"{name}.leaves").touch()
