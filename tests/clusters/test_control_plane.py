@@ -58,7 +58,7 @@ def test_it_migrates_once_and_one_of_two_schedulers_decides(plane: ControlPlane)
     for pod in plane.get("pods", name="openedt"):
         restarts = [each["restartCount"] for each in pod["status"].get("containerStatuses", ())]
         assert not any(restarts), f"{pod['metadata']['name']} was started again: nothing waits by dying"
-    pool = plane.ask("/api/v1/pools")["items"][0]
+    pool = plane.ask("/api/v1/pools")["pools"][0]
     assert (pool["name"], pool["kind"], pool["trouble"]) == ("kubernetes", "kubernetes", None)
 
 

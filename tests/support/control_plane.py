@@ -96,7 +96,8 @@ class ControlPlane:
             "EDT_API": self.url,
             "EDT_KUBERNETES_IMAGE_PYTORCH": "openedt/agent:test",
             "EDT_GRACE_SECONDS": "10",
-            "EDT_POOL_IDLE_SECONDS": "2",
+            "EDT_POOL_IDLE_SECONDS": "10",
+            "EDT_MEASURED_SPEEDS": "false",  # tests' scripts decide how long steps take
         }
         agent = {"EDT_LEAVE_SECONDS": "30", "EDT_CPU_SLOTS": "2", "EDT_DEVICES": "cpu", "EDT_WARM": "0"}
         grace = "terminationGracePeriodSeconds"
