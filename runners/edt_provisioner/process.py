@@ -7,6 +7,7 @@ EDT_HOME, so the next provisioner finds it. Nodes for which this machine has no 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -49,6 +50,8 @@ class ProcessCluster:
         self._settings = settings
         self._folder = settings.home / "pools" / settings.pool
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tag = hashlib.sha256(os.path.realpath(settings.home).encode()).hexdigest()[:16]
+        self._tag = os.environ.get("EDT_TAG") or tag  # the mark of all processes of this home
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def offer(self) -> PoolOffer:
@@ -73,7 +76,7 @@ class ProcessCluster:
             if "pid" in known and _lives(known):
                 running += 1
                 found.append(NodeState(name, PoolState.RUNNING))
-            elif "pid" in known and _kill_left(name):
+            elif "pid" in known and self._kill_left(name):
                 found.append(NodeState(name, PoolState.RUNNING))  # until nothing of it is left
             elif "pid" in known:
                 found.append(NodeState(name, PoolState.ENDED, self._how(name)))
@@ -118,8 +121,8 @@ class ProcessCluster:
         settings = self._settings
         write_whole(self._token(name), node_token(join_token(settings), name) + "\n", mode=0o600)
         environ = {key: value for key, value in os.environ.items() if not key.startswith("EDT_")}
-        environ |= {key: value for key, value in os.environ.items() if key in {"EDT_TAG", "EDT_AGENT_POLL_SECONDS"}}
-        environ |= known["environ"]
+        environ |= {key: value for key, value in os.environ.items() if key == "EDT_AGENT_POLL_SECONDS"}
+        environ |= {**known["environ"], "EDT_TAG": self._tag}
         environ |= {
             "EDT_TOKEN_FILE": str(self._token(name)),
             "EDT_LEAVE_SECONDS": f"{settings.process_pool_leave_seconds:g}",
@@ -135,6 +138,18 @@ class ProcessCluster:
             )
         self._children[name] = child
         self._write(self._path(name), {**known, "pid": child.pid, "starttime": _starttime(child.pid)})
+
+    def _kill_left(self, name: str) -> bool:
+        """Kill what a node whose first process is dead has left, as a container would be; whether anything was left."""
+        marks = {f"EDT_NODE={name}".encode(), f"EDT_TAG={self._tag}".encode()}
+        left = False
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdecimal():
+                with contextlib.suppress(OSError):
+                    if marks <= set((folder / "environ").read_bytes().split(b"\0")):
+                        os.kill(int(folder.name), signal.SIGKILL)
+                        left = True
+        return left
 
     def _how(self, name: str) -> str:
         child = self._children.get(name)
@@ -174,18 +189,6 @@ def _signal(known: dict[str, Any], number: int) -> None:
             os.killpg(known["pid"], number)
         else:
             os.kill(known["pid"], number)
-
-
-def _kill_left(name: str) -> bool:
-    """Kill what a node whose first process is dead has left, as a container would be; whether anything was left."""
-    mark = f"EDT_NODE={name}\0".encode()
-    left = False
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if mark in (folder / "environ").read_bytes():
-                os.kill(int(folder.name), signal.SIGKILL)
-                left = True
-    return left
 
 
 def _starttime(pid: int) -> int | None:

@@ -218,6 +218,8 @@ def _may_leave(tx: Connection, node: Row[Any], request: Row[Any]) -> bool:
         return False
     if request.give_up_at is not None:
         return True
+    if request.job_id is not None and attempts.live(tx, request.job_id) is None:
+        return False  # its job has not begun: it may wait for other nodes. When it is over, the node is given up
     there = [row for row in pools.open_of(tx, request.pool_id) if row.granted_at is not None and row.give_up_at is None]
     pool = pools.of_number(tx, request.pool_id)
     return len(there) > int(min(pool.min_nodes, pool.max_nodes))
