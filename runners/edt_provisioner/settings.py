@@ -144,7 +144,8 @@ def node_environment(request: NodeRequest, settings: Settings) -> dict[str, str]
         "EDT_DATA_FS": str(settings.data_fs),
         "EDT_TEMPORARY": "true",
         "EDT_IDLE_SECONDS": f"{request.idle_seconds:g}",
-        "EDT_WARM": request.framework if request.framework in FRAMEWORKS else "0",
+        # A node of one job has one supervisor to start: another one that waits would only take its memory.
+        "EDT_WARM": request.framework if request.job is None and request.framework in FRAMEWORKS else "0",
         "EDT_LAUNCHER": "process",
         "EDT_DEVICES": "auto",
     }
