@@ -98,8 +98,10 @@ class TestAsking:
         assert decided(KUBERNETES, [], job).asks == ()
         assert decided(replace(KUBERNETES, containers=True), [], job).asks
 
-    def test_a_pool_whose_provisioner_is_silent_is_asked_for_nothing(self) -> None:
-        assert decided(replace(KUBERNETES, away=True), [], waiting(1)).asks == ()
+    def test_a_pool_whose_provisioner_is_silent_is_asked_for_nothing_and_keeps_what_it_was_asked_for(self) -> None:
+        pool = replace(with_requests(KUBERNETES, pending("k8s-1")), away=True)
+        found = decided(pool, [], waiting(1), waiting(2))
+        assert (found.asks, found.give_ups) == ((), ())
 
     def test_no_job_is_moved_from_its_nodes_to_a_pool_that_would_hold_it_on_fewer(self) -> None:
         nodes = [node("n1", 2, 0), node("n2", 2, 0)]

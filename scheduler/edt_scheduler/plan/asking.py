@@ -47,7 +47,7 @@ def with_asks(state: State, planned: Plan, decide: Callable[[State], Plan]) -> P
     for view in views:
         compared = _per_job if view.pool.per_job else _shared
         more, fewer = compared(view, then, wished)
-        asks += more
+        asks += [] if view.pool.away else more  # what was asked for before keeps its place there
         give_ups += fewer
     jobs = {job.id: job for job in state.jobs}
     explain = {name: _explained(jobs[name], told, views, wished, asks) for name, told in planned.explain.items()}
@@ -87,7 +87,7 @@ class _View:
         there = [each.node for each in pool.requested if each.granted or each.ending or each.node in over]
         stay = len(inside) if pool.per_job else sum(name not in over and _takes_work(nodes.get(name)) for name in there)
         leaving = min(len(there), pool.most) - stay
-        room = 0 if pool.away else max(0, pool.most - len(there))
+        room = max(0, pool.most - len(there))
         return cls(pool, state.now, f"\0{pool.id}", inside, given_up, room, max(0, leaving))
 
     @property
