@@ -114,6 +114,9 @@ class ControlPlane:
             _patch("PersistentVolumeClaim", [_add("/spec/volumeName", "data")], "openedt-data"),
             _patch("StatefulSet", [_add("/spec/volumeClaimTemplates/0/spec/volumeName", "database")]),
             _patch("DaemonSet", [*_environ(f"{pod}/containers/0", agent), _replace(f"{pod}/{grace}", 40)]),
+            _patch(
+                "DaemonSet", [_replace(f"{pod}/containers/0/resources/requests", {"cpu": "200m", "memory": "64Mi"})]
+            ),
         ]
         if "policy/v1" not in self.kubernetes.kubectl("api-versions").split():
             patches.append(_patch("PodDisruptionBudget", [_replace("/apiVersion", "policy/v1beta1")]))
