@@ -105,7 +105,7 @@ class Nodes:
                 self.cluster.end([name])
             return found is None
 
-        until(is_gone, 30, f"nothing is left of {name}")
+        until(is_gone, 60, f"nothing is left of {name}")
 
     def describe(self) -> str:
         return self.kubectl("get", "jobs,pods,events")
@@ -140,7 +140,7 @@ def test_a_node_comes_and_goes_with_all_that_belongs_to_it(nodes: Nodes) -> None
     nodes.gone("pool-1")
     assert nodes.state("pool-2") == NodeState("pool-2", PoolState.RUNNING)
     nodes.cluster.end(["pool-1", "pool-2"])
-    until(lambda: not any(nodes.names(kind) for kind in ("jobs", "pods", "secrets")), 30, "nothing is left")
+    until(lambda: not any(nodes.names(kind) for kind in ("jobs", "pods", "secrets")), 60, "nothing is left")
 
 
 def test_the_pod_gets_its_nodes_token_and_no_other_credential(nodes: Nodes) -> None:
@@ -275,7 +275,7 @@ def test_all_nodes_go_with_their_owner(nodes: Nodes) -> None:
     nodes.create("pool-1")
     nodes.until("pool-1", PoolState.RUNNING)
     nodes.kubectl("delete", "configmap", "owner")
-    until(lambda: nodes.cluster.nodes() == [], 40, "all went with it")
+    until(lambda: nodes.cluster.nodes() == [], 60, "all went with it")
     [refused] = nodes.create("pool-2")
     assert refused.reason == 'configmaps "owner" not found'
 

@@ -214,9 +214,13 @@ class Kubernetes:
         items = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         self.kubectl("apply", "--filename=-", stdin=json.dumps(items), namespace=namespace)
 
+    def command(self, *words: str) -> list[str]:
+        """A command of kubectl's, to be run beside the test."""
+        return ["kubectl", f"--kubeconfig={self.kubeconfig}", *words]
+
     def _kubectl(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["kubectl", f"--kubeconfig={self.kubeconfig}", *words],
+            self.command(*words),
             input=stdin,
             capture_output=True,
             text=True,
@@ -274,6 +278,7 @@ class Kubernetes:
             "cgroupDriver": "cgroupfs",
             "cgroupsPerQOS": False,  # the other kubelet of this machine would end what it finds in its cgroups
             "enforceNodeAllocatable": [],
+            "clusterDNS": ["192.0.2.53"],  # there is none; a kubelet without it warns of each pod
             "failSwapOn": False,
             "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
             "authorization": {"mode": "AlwaysAllow"},
