@@ -8,35 +8,18 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from support.baselines import Baselines
-from support.journey import SEED, platform_in, submit, visit
-from support.nursery import Nursery
+from support.journey import platform_in, submit, visit
 from support.running_platform import Platform
 from support.slurm_cluster import SlurmOnThisMachine
 from support.slurm_pool import SlurmPool
 from support.waiting import until
 
-Undisturbed = Callable[[], str]
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 GRACE = 20
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
-
-
-@pytest.fixture(scope="module")
-def undisturbed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    """The digest of the script ``conv`` on one engine without a platform, trained once."""
-    baselines = Baselines(nursery, lambda: tmp_path_factory.mktemp("undisturbed"))
-    return lambda: baselines.digest("conv", "--epochs", 20, seed=SEED)
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +34,13 @@ def one_slot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         yield platform
 
 
+@pytest.fixture(scope="module")
+def undisturbed(one_slot: Platform) -> str:
+    """The digest of the same training on this platform's own slot alone. A node's cores and slots say how many threads
+    an engine has, which is part of what its bits depend on."""
+    return str(submit(one_slot, "undisturbed", "--numWorker 1").finish()["digest"])
+
+
 @pytest.fixture
 def platform(one_slot: Platform, slurm: SlurmOnThisMachine) -> Iterator[Platform]:
     with visit(one_slot) as platform:
@@ -59,7 +49,7 @@ def platform(one_slot: Platform, slurm: SlurmOnThisMachine) -> Iterator[Platform
 
 
 def test_a_job_grows_over_three_machines_and_leaves_one_that_is_preempted_within_its_grace(
-    platform: Platform, slurm: SlurmOnThisMachine, undisturbed: Undisturbed
+    platform: Platform, slurm: SlurmOnThisMachine, undisturbed: str
 ) -> None:
     """World sizes 1 → 4 → 3 → 4 → 2. slurmctld is away for a while, and an agent is killed under its step."""
     with SlurmPool(platform, slurm) as pool:
@@ -89,13 +79,13 @@ def test_a_job_grows_over_three_machines_and_leaves_one_that_is_preempted_within
         pool.set(max_nodes=1)
         job.until_slots(2)
         end = job.finish()
-        assert (end["digest"], end["attempts"]) == (undisturbed(), 1)
+        assert (end["digest"], end["attempts"]) == (undisturbed, 1)
         until(lambda: not pool.nodes(), 60, "nodes of a job that is over leave")
     until(lambda: not slurm.run("squeue", "--noheader"), 60, "and so do their jobs")
 
 
 def test_a_kill_without_grace_is_a_crash_that_costs_a_step_and_a_requeued_node_comes_back_as_itself(
-    platform: Platform, slurm: SlurmOnThisMachine, undisturbed: Undisturbed
+    platform: Platform, slurm: SlurmOnThisMachine, undisturbed: str
 ) -> None:
     with SlurmPool(platform, slurm, EDT_SLURM_GRACE_SECONDS="0") as pool:
         job = submit(platform, "killed")
@@ -118,11 +108,11 @@ def test_a_kill_without_grace_is_a_crash_that_costs_a_step_and_a_requeued_node_c
         assert pool.job(again) == number
         job.until_slots(4)
         end = job.finish()
-        assert (end["digest"], end["attempts"]) == (undisturbed(), 1)
+        assert (end["digest"], end["attempts"]) == (undisturbed, 1)
 
 
 def test_what_a_node_waits_for_is_shown_in_slurms_words_and_it_is_given_up(
-    platform: Platform, slurm: SlurmOnThisMachine, undisturbed: Undisturbed
+    platform: Platform, slurm: SlurmOnThisMachine, undisturbed: str
 ) -> None:
     for machine in slurm.names:
         slurm.occupy(machine=machine)
@@ -131,7 +121,7 @@ def test_what_a_node_waits_for_is_shown_in_slurms_words_and_it_is_given_up(
         until(lambda: "Resources" in (platform.job(job.id)["message"] or ""), 30, "the reason is shown")
         until(lambda: "is asked again later" in (platform.job(job.id)["message"] or ""), 60, "it is given up")
         until(lambda: not slurm.run("squeue", "--noheader", "--partition=low"), 30, "its job is cancelled")
-        assert job.finish()["digest"] == undisturbed()
+        assert job.finish()["digest"] == undisturbed
 
 
 def test_idle_nodes_leave_and_cancel_their_jobs_but_for_the_fewest(
@@ -149,7 +139,7 @@ def test_idle_nodes_leave_and_cancel_their_jobs_but_for_the_fewest(
 
 @pytest.mark.extended
 def test_a_provisioner_that_is_killed_costs_no_training(
-    platform: Platform, slurm: SlurmOnThisMachine, undisturbed: Undisturbed
+    platform: Platform, slurm: SlurmOnThisMachine, undisturbed: str
 ) -> None:
     with SlurmPool(platform, slurm) as pool:
         job = submit(platform, "goes-on")
@@ -161,12 +151,12 @@ def test_a_provisioner_that_is_killed_costs_no_training(
         assert pool.nodes() == there
         assert len(slurm.run("squeue", "--noheader").splitlines()) == 3
         end = job.finish()
-        assert (end["digest"], end["attempts"]) == (undisturbed(), 1)
+        assert (end["digest"], end["attempts"]) == (undisturbed, 1)
 
 
 @pytest.mark.extended
 def test_a_node_leaves_before_its_time_limit_and_another_comes_in_its_place(
-    platform: Platform, slurm: SlurmOnThisMachine, undisturbed: Undisturbed
+    platform: Platform, slurm: SlurmOnThisMachine, undisturbed: str
 ) -> None:
     with SlurmPool(platform, slurm, EDT_SLURM_TIME_LIMIT="2", EDT_POOL_MAX_NODES="2") as pool:
         job = submit(platform, "limited", "--numWorker 2")
@@ -178,19 +168,19 @@ def test_a_node_leaves_before_its_time_limit_and_another_comes_in_its_place(
         job.until_slots(2)
         assert not any(each["cause"] == "lost" for each in platform.resizes(job.id))
         end = job.finish()
-        assert (end["digest"], end["attempts"]) == (undisturbed(), 1)
+        assert (end["digest"], end["attempts"]) == (undisturbed, 1)
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("cgroups", [True, False])
 def test_a_step_leaves_nothing_behind_however_slurm_finds_its_processes(
-    one_slot: Platform, cgroups: bool, undisturbed: Undisturbed
+    one_slot: Platform, cgroups: bool, undisturbed: str
 ) -> None:
     """Also where Slurm knows only a step's process group, and engines have groups of their own."""
     with (
         SlurmOnThisMachine(grace=GRACE, kill_wait=5, cgroups=cgroups) as slurm,
         visit(one_slot) as platform,
-        SlurmPool(platform, slurm, EDT_POOL="other") as pool,
+        SlurmPool(platform, slurm) as pool,
     ):
         job = submit(platform, "swept", "--numWorker 2")
         job.until_slots(2)
@@ -200,4 +190,4 @@ def test_a_step_leaves_nothing_behind_however_slurm_finds_its_processes(
         until(lambda: not platform.processes(EDT_NAME=node), 30, "nothing of it is left")
         job.until_slots(2)
         end = job.finish()
-        assert (end["digest"], end["attempts"]) == (undisturbed(), 1)
+        assert (end["digest"], end["attempts"]) == (undisturbed, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
@@ -15,6 +16,8 @@ from support.slurm_cluster import SlurmOnThisMachine
 
 _OF_THE_PLATFORM = ("PYTHONPATH", "GLOO_SOCKET_IFNAME", "EDT_TAG", "EDT_GRACE_SECONDS")
 """What nodes of a test need of its platform's environment: on a cluster an administrator writes such a file."""
+
+_numbers = itertools.count(1)
 
 
 class SlurmPool(Provisioner):
@@ -33,6 +36,7 @@ class SlurmPool(Provisioner):
         given |= {"EDT_AGENT_HOST": "127.0.0.1", "EDT_AGENT_POLL_SECONDS": "1"}
         prologue.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in given.items()))
         settings = {
+            "EDT_POOL": f"slurm{next(_numbers)}",  # what is set for a pool is kept, so each has its own
             "EDT_SLURM_PROLOGUE": str(prologue),
             "EDT_SLURM_PYTHON": sys.executable,
             "EDT_SLURM_PARTITIONS": "low",
