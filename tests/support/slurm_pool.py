@@ -48,6 +48,10 @@ class SlurmPool(Provisioner):
         }
         super().__init__(platform, "slurm", SLURM_CONF=str(slurm.conf), **{**settings, **environ})
 
+    def __enter__(self) -> SlurmPool:
+        super().__enter__()
+        return self
+
     def job(self, node: str) -> str:
         """The number of a node's job, as ``array_index``."""
         for path in (self.platform.home / "pools" / self.pool).glob("*/nodes.json"):
