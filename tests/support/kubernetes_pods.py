@@ -55,6 +55,12 @@ class PodPool(Provisioner):
             "EDT_KUBERNETES_REQUEST_SECONDS": "3",
         }
         super().__init__(platform, "kubernetes", **{**settings, **environ})
+        self._most = int(environ.get("EDT_POOL_MAX_NODES", "3"))
+
+    def __enter__(self) -> PodPool:
+        super().__enter__()
+        self.set(max_nodes=self._most)  # a test before this one has set another number
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
