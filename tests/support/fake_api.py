@@ -37,6 +37,8 @@ class FakeApi:
         """What nodes have said of their leaving."""
         self.idle_may_leave = True
         """Whether an idle node that asks may leave."""
+        self.join_token = JOIN_TOKEN
+        """With what nodes register. A node of a pool has a token of its own."""
         self.down = False
         self._wanted: dict[str, Assignment] = {}
         self._version = 1
@@ -139,7 +141,7 @@ class FakeApi:
 
             def do_POST(self) -> None:
                 if self.path == "/api/v1/nodes":
-                    self.answer(JOIN_TOKEN, api._register)
+                    self.answer(api.join_token, api._register)
                 elif self.path.endswith("/usage"):
                     self.answer(api._token, api._used)
                 elif self.path.endswith("/images"):
