@@ -1,7 +1,7 @@
 """The control plane of deploy/kubernetes in a test's Kubernetes, from its own kustomize base.
 
 What differs from a site's: images of this checkout, folders of this machine as volumes, addresses instead of names
-(nothing resolves names there), small training pods, and older API versions where the server has no newer ones.
+(nothing resolves names there), small pods, and older API versions where the server has no newer ones.
 """
 
 from __future__ import annotations
@@ -109,6 +109,8 @@ class ControlPlane:
         patches = [
             *(_patch("Service", [_add("/spec/clusterIP", address)], name) for name, address in ADDRESSES.items()),
             _patch("Deployment|StatefulSet|Job", [local]),
+            # Beside a pod that ends there has to be room for the one that replaces it, or a training pod is preempted.
+            _patch("Deployment", [_replace(f"{pod}/containers/0/resources/requests/cpu", "100m")]),
             _patch("PersistentVolumeClaim", [_add("/spec/storageClassName", "")]),
             _patch("PersistentVolumeClaim", [_add("/spec/volumeName", "home")], "openedt-home"),
             _patch("PersistentVolumeClaim", [_add("/spec/volumeName", "data")], "openedt-data"),
