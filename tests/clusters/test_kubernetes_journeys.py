@@ -23,6 +23,7 @@ from support.waiting import until
 
 Undisturbed = Callable[[], str]
 pytestmark = [pytest.mark.kubernetes, pytest.mark.docker, pytest.mark.timeout(600)]
+EPOCHS = "--epochs 10"
 QUICK = {"EDT_POOL_PATIENCE_SECONDS": "60", "EDT_POOL_IDLE_SECONDS": "3"}
 
 
@@ -41,7 +42,7 @@ def undisturbed(one_slot: Platform) -> Undisturbed:
 
     def digest() -> str:
         if not found:
-            found.append(submit(one_slot, "undisturbed", "--numWorker 1").finish()["digest"])
+            found.append(submit(one_slot, "undisturbed", "--numWorker 1", EPOCHS).finish()["digest"])
         return found[0]
 
     return digest
@@ -68,7 +69,7 @@ def test_a_job_grows_and_shrinks_over_real_pods(
     """World sizes 1 → 4 → 3 → 4 → 3 → 4 → 2: pods come, one is deleted and leaves, one is killed, and two are given
     back."""
     with PodPool(platform, kubernetes, EDT_POOL_MAX_NODES="3", **QUICK) as pool:
-        job = submit(platform, "grows")
+        job = submit(platform, "grows", arguments=EPOCHS)
         job.until_slots(4)
         assert len(pool.nodes()) == 3
 
@@ -97,7 +98,7 @@ def test_what_a_pod_waits_for_is_shown_to_the_jobs_user(
     with PodPool(platform, kubernetes, EDT_POOL_PATIENCE_SECONDS="4", EDT_POOL_IDLE_SECONDS="3") as pool:
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "one-pod"}}
         kubernetes.apply({**quota, "spec": {"hard": {"pods": "1"}}}, namespace=pool.namespace)
-        job = submit(platform, "waits", "--numWorker 4")
+        job = submit(platform, "waits", "--numWorker 4", EPOCHS)
         job.until_slots(2)
         until(lambda: "exceeded quota: one-pod" in str(platform.job(job.id)["message"]), 30, "the reason is shown")
         until(lambda: "is asked again later" in str(platform.job(job.id)["message"]), 30, "it is given up")
@@ -109,7 +110,7 @@ def test_training_goes_on_while_the_api_server_is_away(
     platform: Platform, kubernetes: Kubernetes, undisturbed: Undisturbed, seconds: int
 ) -> None:
     with PodPool(platform, kubernetes, EDT_POOL_MAX_NODES="1", **QUICK) as pool:
-        job = submit(platform, "goes-on", "--numWorker 4")
+        job = submit(platform, "goes-on", "--numWorker 4", EPOCHS)
         job.until_slots(2)
         [there] = pool.nodes()
         kubernetes.stop_api()
@@ -136,7 +137,7 @@ def test_nodes_are_drained_and_lost_as_kubernetes_says(
     kubernetes.kubectl("cordon", "node-1")
     try:
         with PodPool(platform, kubernetes, BASE_IMAGE, EDT_POOL_MAX_NODES="2", **QUICK) as pool:
-            job = submit(platform, "drained", "--numWorker 2")
+            job = submit(platform, "drained", "--numWorker 2", EPOCHS)
             job.until_slots(2)
             assert set(pool.places().values()) == {"node-2"}
             drained = pool.nodes()

@@ -30,7 +30,7 @@ def slurm() -> Iterator[SlurmOnThisMachine]:
 
 @pytest.fixture(scope="module")
 def one_slot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    with platform_in(tmp_path_factory.mktemp("platform"), slots=1, EDT_LEASE_SECONDS="6") as platform:
+    with platform_in(tmp_path_factory.mktemp("platform"), slots=1, one_core=True, EDT_LEASE_SECONDS="6") as platform:
         yield platform
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,14 +19,20 @@ from support.pools import Provisioner
 from support.running_platform import Platform
 from support.waiting import until
 
-Undisturbed = Callable[..., str]
 pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
 def one_slot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    with platform_in(tmp_path_factory.mktemp("platform"), slots=1) as platform:
+    with platform_in(tmp_path_factory.mktemp("platform"), slots=1, one_core=True) as platform:
         yield platform
+
+
+@pytest.fixture(scope="module")
+def undisturbed(one_slot: Platform) -> str:
+    """The digest of the script ``conv`` on the platform's own slot: how many threads it has is part of the bits."""
+    with visit(one_slot) as platform:
+        return str(submit(platform, "undisturbed", "--numWorker 1").finish()["digest"])
 
 
 @pytest.fixture
@@ -49,7 +55,7 @@ def process_of(pool: Provisioner, node: str) -> int:
 
 
 def test_a_job_grows_over_nodes_that_it_asked_for_and_gives_them_back(
-    platform: Platform, pool: Provisioner, undisturbed: Undisturbed
+    platform: Platform, pool: Provisioner, undisturbed: str
 ) -> None:
     """World sizes 1 → 4 → 3 → 4 → 2. A node is asked to leave, and another one is killed."""
     job = submit(platform, "grows")
@@ -73,14 +79,12 @@ def test_a_job_grows_over_nodes_that_it_asked_for_and_gives_them_back(
     pool.set(max_nodes=1)
     job.until_slots(2)
     end = job.finish()
-    assert (end["digest"], end["attempts"]) == (undisturbed(), 1)
+    assert (end["digest"], end["attempts"]) == (undisturbed, 1)
     until(lambda: not pool.nodes(), 60, "nodes of a job that is over leave")
 
 
-def test_a_node_that_does_not_come_is_shown_with_the_reason_and_given_up(
-    platform: Platform, undisturbed: Undisturbed
-) -> None:
-    room = {"EDT_PROCESS_POOL_ROOM": "1", "EDT_POOL_PATIENCE_SECONDS": "12"}
+def test_a_node_that_does_not_come_is_shown_with_the_reason_and_given_up(platform: Platform, undisturbed: str) -> None:
+    room = {"EDT_POOL": "narrow", "EDT_PROCESS_POOL_ROOM": "1", "EDT_POOL_PATIENCE_SECONDS": "12"}
     with Provisioner(platform, "process", **room) as pool:
         first = submit(platform, "first", "--numWorker 4")
         first.until_slots(2)
@@ -88,11 +92,11 @@ def test_a_node_that_does_not_come_is_shown_with_the_reason_and_given_up(
         until(lambda: why in platform.job(first.id)["message"], 30, "the reason is shown")
         until(lambda: "is asked again later" in platform.job(first.id)["message"], 30, "it is given up")
         assert len(pool.nodes()) == 1
-        assert first.finish()["digest"] == undisturbed()
+        assert first.finish()["digest"] == undisturbed
 
 
 def test_a_provisioner_that_is_killed_costs_no_training(
-    platform: Platform, pool: Provisioner, undisturbed: Undisturbed
+    platform: Platform, pool: Provisioner, undisturbed: str
 ) -> None:
     job = submit(platform, "goes-on", "--numWorker 2")
     job.until_slots(2)
@@ -102,16 +106,16 @@ def test_a_provisioner_that_is_killed_costs_no_training(
     until(lambda: pool.view()["silent_seconds"] < 2, 30, "it is heard from again")
     assert pool.nodes() == there
     end = job.finish()
-    assert (end["digest"], end["attempts"]) == (undisturbed(), 1)
+    assert (end["digest"], end["attempts"]) == (undisturbed, 1)
 
 
 def test_nodes_that_any_job_may_use_leave_when_they_are_idle_but_for_the_fewest(platform: Platform) -> None:
     shared = {"EDT_PROCESS_POOL_PER_JOB": "false", "EDT_POOL_IDLE_SECONDS": "1", "EDT_POOL_MIN_NODES": "1"}
-    with Provisioner(platform, "process", EDT_POOL="shared", EDT_POOL_MAX_NODES="2", **shared) as pool:
+    with Provisioner(platform, "process", EDT_POOL="shared", EDT_POOL_MAX_NODES="3", **shared) as pool:
         until(lambda: len(pool.nodes()) == 1, 60, "the fewest come without a job")
-        job = submit(platform, "uses", "--numWorker 3")
-        job.until_slots(3)
-        assert len(pool.nodes()) == 2
+        job = submit(platform, "uses")
+        job.until_slots(4)
+        assert len(pool.nodes()) == 3
         job.finish()
         until(lambda: len(pool.nodes()) == 1, 60, "one is left")
 

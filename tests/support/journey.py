@@ -23,11 +23,11 @@ PATIENCE = 120.0
 """So many seconds may a journey's next station take on a machine that does other things besides."""
 
 
-def platform_in(folder: Path, slots: int = 4, **environ: str) -> Platform:
+def platform_in(folder: Path, slots: int = 4, *, one_core: bool = False, **environ: str) -> Platform:
     """A platform whose engines find the tests' own modules."""
     paths = {"PYTHONPATH": f"{TESTS}:{RUNNERS}", "GLOO_SOCKET_IFNAME": "lo", "EDT_GRACE_SECONDS": "10"}
     paths["EDT_MEASURED_SPEEDS"] = "false"  # a gate decides how long steps take
-    return Platform(folder, slots, **{**paths, **environ})
+    return Platform(folder, slots, one_core=one_core, **{**paths, **environ})
 
 
 @contextmanager

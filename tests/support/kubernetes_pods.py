@@ -28,7 +28,7 @@ _PACKAGES = ("callbacks", "edt_agent", "edt_contract", "edt_runner", "emetrics",
 def reachable_platform(folder: Path, kubernetes: Kubernetes, **environ: str) -> Platform:
     """A platform with one slot of its own, which pods reach: all growth is over pods."""
     here = {"EDT_HOST": "0.0.0.0", "EDT_AGENT_HOST": kubernetes.address, "GLOO_SOCKET_IFNAME": ""}  # noqa: S104
-    return platform_in(folder, 1, **{**here, **environ})
+    return platform_in(folder, 1, one_core=True, **{**here, **environ})
 
 
 class PodPool(Provisioner):

@@ -32,16 +32,25 @@ from support.typed import Done, edt
 from support.waiting import until
 
 EXECS = "/platform/rest/deeplearning/v1/execs"
+_ON_ONE_CORE = (
+    "import os, sys; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 
 class Platform:
     """`edt up` and what a test does with it. May be started again after ``interrupt`` or a kill.
 
     A checker looks at it all the time; at the end nothing may have been wrong.
+
+    With ``one_core`` all of it is on one core. A node of one slot then gives its engine one thread. With two, an engine
+    is far slower on a machine that does other things besides.
     """
 
-    def __init__(self, folder: Path, slots: int = 4, *, tls: bool = False, **environ: str) -> None:
+    def __init__(
+        self, folder: Path, slots: int = 4, *, tls: bool = False, one_core: bool = False, **environ: str
+    ) -> None:
         self.command: tuple[str, ...] = (sys.executable, "-m", "edt_cli")
+        self._before = [sys.executable, "-c", _ON_ONE_CORE] if one_core else []
         self.home = folder / "home"
         self.folder = folder
         self.tag = home_tag(self.home)
@@ -100,7 +109,7 @@ class Platform:
     # ── the platform ──────────────────────────────────────────────────────────────────────────────────────────
     def start(self, *options: str, ready: bool = True) -> None:
         """`edt up`, and wait until it serves."""
-        words = [*self.command, "up", "--home", str(self.home), "--port", str(self.port), *options]
+        words = [*self._before, *self.command, "up", "--home", str(self.home), "--port", str(self.port), *options]
         with (self.folder / "up.log").open("ab") as output:
             self.up = subprocess.Popen(
                 words, env=self.environ, stdout=output, stderr=output, cwd=self.folder, start_new_session=True
