@@ -95,13 +95,13 @@ def test_a_job_grows_and_shrinks_over_real_pods(
 def test_what_a_pod_waits_for_is_shown_to_the_jobs_user(
     platform: Platform, kubernetes: Kubernetes, undisturbed: Undisturbed
 ) -> None:
-    with PodPool(platform, kubernetes, EDT_POOL_PATIENCE_SECONDS="4", EDT_POOL_IDLE_SECONDS="3") as pool:
+    with PodPool(platform, kubernetes, EDT_POOL_PATIENCE_SECONDS="12", EDT_POOL_IDLE_SECONDS="3") as pool:
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "one-pod"}}
         kubernetes.apply({**quota, "spec": {"hard": {"pods": "1"}}}, namespace=pool.namespace)
         job = submit(platform, "waits", "--numWorker 4", EPOCHS)
         job.until_slots(2)
-        until(lambda: "exceeded quota: one-pod" in str(platform.job(job.id)["message"]), 30, "the reason is shown")
-        until(lambda: "is asked again later" in str(platform.job(job.id)["message"]), 30, "it is given up")
+        until(lambda: "exceeded quota: one-pod" in pool.explained(job.id), 30, "the reason is shown")
+        until(lambda: "is asked again later" in pool.explained(job.id), 40, "it is given up")
         assert job.finish()["digest"] == undisturbed()
 
 
@@ -139,7 +139,7 @@ def test_nodes_are_drained_and_lost_as_kubernetes_says(
         with PodPool(platform, kubernetes, BASE_IMAGE, EDT_POOL_MAX_NODES="2", **QUICK) as pool:
             job = submit(platform, "drained", "--numWorker 2", EPOCHS)
             job.until_slots(2)
-            assert set(pool.places().values()) == {"node-2"}
+            assert pool.nodes() == pool.nodes_on("node-2")
             drained = pool.nodes()
             kubernetes.kubectl("uncordon", "node-1")
             with subprocess.Popen(
@@ -148,15 +148,16 @@ def test_nodes_are_drained_and_lost_as_kubernetes_says(
                 job.gate.until(lambda: not set(drained) & set(pool.nodes()), PATIENCE, sparing=True)
                 assert drain.wait(180) == 0
             job.until_slots(2)
-            assert set(pool.places().values()) == {"node-1"}
+            assert pool.nodes() == pool.nodes_on("node-1")
             assert not any(each["cause"] == "node-lost" for each in platform.resizes(job.id))
 
             kubernetes.kubectl("uncordon", "node-2")
             kubernetes.kubectl("cordon", "node-1")
             pool.kubectl("delete", "pod", pool.pod(pool.nodes()[0]), "--wait=false")
-            job.gate.until(lambda: "node-2" in pool.places().values(), PATIENCE, sparing=True)
+            job.gate.until(lambda: bool(pool.nodes_on("node-2")), PATIENCE, sparing=True)
+            job.gate.until(lambda: job.joined() == 2 and not pool.nodes_on("node-1"), PATIENCE, sparing=True)
             job.until_slots(2)
-            [there] = [node for node, place in pool.places().items() if place == "node-2"]
+            [there] = pool.nodes_on("node-2")
             kubernetes.kill_kubelet("node-2")
             kubernetes.kubectl("uncordon", "node-1")
             train_for(job, 22)
@@ -167,7 +168,7 @@ def test_nodes_are_drained_and_lost_as_kubernetes_says(
             subprocess.run([*command, "kill", *containers.split()], check=True, capture_output=True)
             job.gate.until(lambda: there not in pool.nodes(), PATIENCE, sparing=True)
             job.until_slots(2)
-            assert set(pool.nodes()) <= {node for node, place in pool.places().items() if place == "node-1"}
+            assert pool.nodes() == pool.nodes_on("node-1")
             end = job.finish()
             assert (end["digest"], end["attempts"]) == (undisturbed(), 1)
             kubernetes.start_kubelet("node-2")

@@ -15,7 +15,6 @@ from support.nursery import RUNNERS, TESTS
 from support.places import ROOT
 from support.pools import Provisioner
 from support.running_platform import Platform
-from support.waiting import until
 
 AGENT_IMAGE = "openedt/agent:test"
 """The product's. It sees this checkout's packages in place of its own."""
@@ -80,26 +79,24 @@ class PodPool(Provisioner):
     def pods(self) -> dict[str, dict[str, Any]]:
         """Node to its pod."""
         found = json.loads(self.kubectl("get", "pods", "--output=json"))["items"]
+        # An old server makes another pod when one is deleted; the node is the first.
+        found.sort(key=lambda each: each["metadata"]["creationTimestamp"], reverse=True)
         return {each["metadata"]["labels"]["openedt.io/node"]: each for each in found}
 
     def pod(self, node: str) -> str:
         """The name of a node's pod."""
         return str(self.pods()[node]["metadata"]["name"])
 
-    def places(self) -> dict[str, str]:
-        """Node to the Kubernetes node that it is on."""
-        return {name: str(pod["spec"].get("nodeName")) for name, pod in self.pods().items()}
+    def nodes_on(self, place: str) -> list[str]:
+        """The nodes that are there and whose pod is on this Kubernetes node."""
+        pods = self.pods()
+        return [node for node in self.nodes() if node in pods and pods[node]["spec"].get("nodeName") == place]
 
     def kill(self, node: str) -> None:
         """SIGKILL to all of a node's processes, as a machine's end would be. Its Kubernetes node is node-1."""
         [status] = self.pods()[node]["status"]["containerStatuses"]
         container = str(status["containerID"]).removeprefix("docker://")
         subprocess.run(["docker", "kill", container], check=True, capture_output=True, timeout=60)
-
-    def until_here(self, number: int) -> list[str]:
-        """Wait until so many nodes are there; their names."""
-        until(lambda: len(self.nodes()) == number, 60, f"{number} nodes are there: {self.log}")
-        return self.nodes()
 
 
 def _template(platform: Platform, image: str) -> dict[str, Any]:
