@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from checker.samples import audit
-from support.cluster import eventually, run
+from support.cluster import run
 from support.control_plane import ControlPlane
 from support.kubernetes_cluster import Kubernetes
 
@@ -31,10 +31,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         Kubernetes(tmp_path_factory.mktemp("kubernetes")) as kubernetes,
         ControlPlane(kubernetes, tmp_path_factory.mktemp("plane")) as plane,
     ):
-        try:
-            plane.until_up()
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{plane.story()}") from None
+        plane.until_up()
         plane.log_in()
         yield plane
 
@@ -52,7 +49,7 @@ def _decides(log: str) -> bool:
 def test_it_migrates_once_and_one_of_two_schedulers_decides(plane: ControlPlane) -> None:
     assert plane.get("job", "openedt-migrate")["status"]["succeeded"] == 1
     assert len(plane.get("pods", component="migrate")) == 1
-    eventually(
+    plane.until(
         lambda: len(leaders(plane)) == 1 and len(plane.ready("scheduler")) == 2, "one decides, one stands by", 60
     )
     for pod in plane.get("pods", name="openedt"):
@@ -89,7 +86,7 @@ def test_a_job_trains_in_pods_while_pods_of_the_control_plane_come_and_go(plane:
         assert found["state"] not in OVER, found["message"]
         return int(found["workers"] or 0)
 
-    eventually(lambda: workers() == 2, f"{job} trains on two pods", 120)
+    plane.until(lambda: workers() == 2, f"{job} trains on two pods", 120)
     pods = plane.get("pods", component="training")
     assert {pod["metadata"]["labels"]["openedt.io/job"] for pod in pods} == {job}
     assert sorted(pod["spec"]["priorityClassName"] for pod in pods) == ["openedt-growth", "openedt-training"]
@@ -98,16 +95,16 @@ def test_a_job_trains_in_pods_while_pods_of_the_control_plane_come_and_go(plane:
     [leader] = leaders(plane)
     plane.delete_pod(leader)
     plane.delete_pod(plane.ready("api")[0])
-    eventually(lambda: leaders(plane) not in ([], [leader]), "the other scheduler decides", 60)
+    plane.until(lambda: leaders(plane) not in ([], [leader]), "the other scheduler decides", 60)
     time.sleep(1)  # it trains on while nobody looks
     assert workers() == 2
     (plane.folder / "data" / "finish").touch()
-    eventually(lambda: plane.ask(f"/api/v1/jobs/{job}")["state"] in OVER, f"{job} is over", 120)
+    plane.until(lambda: plane.ask(f"/api/v1/jobs/{job}")["state"] in OVER, f"{job} is over", 120)
 
     end = plane.ask(f"/api/v1/jobs/{job}")
     assert (end["state"], end["attempts"]) == ("FINISHED", 1), end["message"]
     assert [str(each) for each in audit(record, SAMPLES, EPOCHS) if each.lost or each.repeated] == []
-    eventually(lambda: plane.get("pods", component="training") == [], "the pods are given back", 60)
+    plane.until(lambda: plane.get("pods", component="training") == [], "the pods are given back", 60)
     assert plane.get("secrets", component="training") == []
 
 
@@ -115,18 +112,18 @@ def test_a_job_trains_in_pods_while_pods_of_the_control_plane_come_and_go(plane:
 def test_an_agents_pod_that_is_replaced_gives_its_trainings_time_to_leave(plane: ControlPlane) -> None:
     plane.api.patch("/api/v1/pools/kubernetes", json={"max_nodes": 0}).raise_for_status()
     plane.kubernetes.kubectl("label", "node", "--all", "openedt.io/dedicated=true")
-    eventually(lambda: plane.ready("agent") != [], "the machine has its agent", 60)
+    plane.until(lambda: plane.ready("agent") != [], "the machine has its agent", 60)
     [pod] = plane.ready("agent")
     job = plane.submit(DIGITS, "--numWorker 2", f"--until replaced --epochs {EPOCHS}")
-    eventually(lambda: plane.ask(f"/api/v1/jobs/{job}")["workers"] == 2, f"{job} trains", 120)
+    plane.until(lambda: plane.ask(f"/api/v1/jobs/{job}")["workers"] == 2, f"{job} trains", 120)
 
     plane.delete_pod(pod)
-    eventually(lambda: plane.node()["health"] == "draining", "it takes no more jobs", 30)
+    plane.until(lambda: plane.node()["health"] == "draining", "it takes no more jobs", 30)
     assert plane.ask(f"/api/v1/jobs/{job}")["workers"] == 2, "it trains on until half of the time is over"
-    eventually(lambda: plane.ready("agent") not in ([], [pod]), "another pod has taken its place", 90)
-    eventually(lambda: plane.node()["health"] == "up", "the node takes jobs again", 30)
-    eventually(lambda: plane.ask(f"/api/v1/jobs/{job}")["workers"] == 2, f"{job} trains again", 120)
+    plane.until(lambda: plane.ready("agent") not in ([], [pod]), "another pod has taken its place", 90)
+    plane.until(lambda: plane.node()["health"] == "up", "the node takes jobs again", 30)
+    plane.until(lambda: plane.ask(f"/api/v1/jobs/{job}")["workers"] == 2, f"{job} trains again", 120)
     (plane.folder / "data" / "replaced").touch()
-    eventually(lambda: plane.ask(f"/api/v1/jobs/{job}")["state"] in OVER, f"{job} is over", 120)
+    plane.until(lambda: plane.ask(f"/api/v1/jobs/{job}")["state"] in OVER, f"{job} is over", 120)
     end = plane.ask(f"/api/v1/jobs/{job}")
     assert (end["state"], end["attempts"]) == ("FINISHED", 2), end["message"]

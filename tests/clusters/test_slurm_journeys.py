@@ -116,10 +116,10 @@ def test_what_a_node_waits_for_is_shown_in_slurms_words_and_it_is_given_up(
 ) -> None:
     for machine in slurm.names:
         slurm.occupy(machine=machine)
-    with SlurmPool(platform, slurm, EDT_POOL_PATIENCE_SECONDS="8"):
+    with SlurmPool(platform, slurm, EDT_POOL_PATIENCE_SECONDS="8") as pool:
         job = submit(platform, "waits", "--numWorker 2")
-        until(lambda: "Resources" in (platform.job(job.id)["message"] or ""), 30, "the reason is shown")
-        until(lambda: "is asked again later" in (platform.job(job.id)["message"] or ""), 60, "it is given up")
+        until(lambda: "Resources" in pool.explained(job.id), 30, "the reason is shown")
+        until(lambda: "is asked again later" in pool.explained(job.id), 60, "it is given up")
         until(lambda: not slurm.run("squeue", "--noheader", "--partition=low"), 30, "its job is cancelled")
         assert job.finish()["digest"] == undisturbed
 

@@ -116,6 +116,7 @@ class TestPatience:
         found = decided(with_requests(KUBERNETES, late), [], waiting(1))
         why = "it did not come within 120 s: 0/3 nodes are available"
         assert found.give_ups == (GiveUp("k8s-1", why, refused=True),)
+        assert found.asks == (), "another one would not come either"
 
     def test_its_job_asks_again_only_after_a_while_and_says_so(self) -> None:
         refused = {"edt-1": Refusal(NOW + 100, "Unschedulable")}
@@ -233,5 +234,9 @@ class TestSharedNodes:
         assert told.explain["edt-2"].reason.startswith("slurm was asked for a node: Priority")
 
     def test_after_a_node_did_not_come_none_is_asked_for_a_while(self) -> None:
-        pool = replace(SLURM, refused={"": Refusal(NOW + 100)})
-        assert decided(pool, [], waiting(1)).asks == ()
+        pool = replace(SLURM, refused={"": Refusal(NOW + 100, "Resources")})
+        found = decided(pool, [], waiting(1))
+        assert found.asks == ()
+        assert "slurm gave no node within 120 s and is asked again later: Resources" in found.explain["edt-1"].reason
+        late = with_requests(SLURM, pending("slurm-1", None, asked_at=NOW - 200))
+        assert [ask.nodes for ask in decided(late, [], waiting(1)).asks] == []

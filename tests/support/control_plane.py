@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -238,10 +239,17 @@ class ControlPlane:
         answer.raise_for_status()
         return str(answer.json()["id"])
 
+    def until(self, condition: Callable[[], bool], what: str, seconds: float) -> None:
+        """Wait. What does not come is told with what a person would look at."""
+        try:
+            eventually(condition, what, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.story()}") from None
+
     def until_up(self) -> None:
         """Wait until two of API and scheduler, and one of everything else are ready."""
         wanted = {"postgres": 1, "valkey": 1, "api": 2, "scheduler": 2, "provisioner": 1}
-        eventually(lambda: all(len(self.ready(name)) == count for name, count in wanted.items()), "all are ready", 200)
+        self.until(lambda: all(len(self.ready(name)) == count for name, count in wanted.items()), "all are ready", 200)
 
 
 def _patch(kind: str, changes: list[dict[str, Any]], name: str = "") -> dict[str, Any]:

@@ -85,6 +85,12 @@ class Provisioner:
         """The nodes that were asked for and are not there, and those that are given up and not gone."""
         return list(self.view()["waiting"])
 
+    def explained(self, job: str) -> str:
+        """What the platform says of a job's slots, as `edt explain` shows it first."""
+        answer = self.platform.api.get(f"/api/v1/jobs/{job}/explanation")
+        answer.raise_for_status()
+        return str(answer.json()["sentence"])
+
     def nodes(self) -> list[str]:
         """The nodes that are there, by name."""
         return sorted(

@@ -99,8 +99,15 @@ class _View:
 
     def closed_to(self, job: Job) -> bool:
         """Whether the job gets no new node of the pool."""
-        refusal = self.pool.refused.get(job.id if self.pool.per_job else "")
-        return job.unit > self.pool.slots or (refusal is not None and refusal.until > self.now)
+        return job.unit > self.pool.slots or self.refuses(job.id if self.pool.per_job else "")
+
+    def refuses(self, job: str) -> bool:
+        """Whether a node for the job ("": any) did not come, so that none is asked for now."""
+        refusal = self.pool.refused.get(job)
+        if refusal is not None and refusal.until > self.now:
+            return True
+        late = {each.node for each in self.given_up if each.refused}
+        return any(each.node in late and (each.job or "") == job for each in self.pool.requested)
 
     def pending(self, job: str | None) -> list[Requested]:
         """The nodes that were asked for by a job and are not there, the newest first."""
@@ -238,8 +245,7 @@ def _shared(view: _View, then: State, wished: Plan) -> tuple[list[Ask], list[Giv
     there = sum(each.granted and not each.ending and each.node not in over for each in pool.requested)
     slots = sum(alloc.get(view.name, 0) for alloc in wished.alloc.values())
     wanted = max(math.ceil(slots / pool.slots), pool.least - there)
-    refusal = pool.refused.get("")
-    more = min(view.room, 0 if refusal is not None and refusal.until > then.now else wanted)
+    more = min(view.room, 0 if view.refuses("") else wanted)
     pending = view.pending(None)
     asks = [Ask(pool.id, None, more - len(pending))] if more > len(pending) else []
     spare = pending[: max(0, len(pending) - more)]
@@ -251,7 +257,8 @@ def _explained(job: Job, told: Explanation, views: Sequence[_View], wished: Plan
     said = []
     for view in views:
         pool, own = view.pool, job.id if view.pool.per_job else None
-        if own is None and not wished.alloc.get(job.id, {}).get(view.name):
+        wants = view.refuses("") and job.held < min(job.max, job.engines or job.max)
+        if own is None and not wants and not wished.alloc.get(job.id, {}).get(view.name):
             continue
         pending = view.pending(own)
         number = len(pending) + sum(ask.nodes for ask in asks if ask.pool == pool.id and ask.job == own)
