@@ -104,7 +104,7 @@ def test_a_job_trains_in_pods_while_pods_of_the_control_plane_come_and_go(plane:
     end = plane.ask(f"/api/v1/jobs/{job}")
     assert (end["state"], end["attempts"]) == ("FINISHED", 1), end["message"]
     assert [str(each) for each in audit(record, SAMPLES, EPOCHS) if each.lost or each.repeated] == []
-    plane.until(lambda: plane.get("pods", component="training") == [], "the pods are given back", 60)
+    plane.until(lambda: plane.get("pods", component="training") == [], "the pods are given back", 150)
     assert plane.get("secrets", component="training") == []
 
 
