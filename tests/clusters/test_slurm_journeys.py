@@ -111,6 +111,7 @@ def test_a_kill_without_grace_is_a_crash_that_costs_a_step_and_a_requeued_node_c
         assert (end["digest"], end["attempts"]) == (undisturbed, 1)
 
 
+@pytest.mark.extended  # test_slurm_cluster, and journeys/test_pools
 def test_what_a_node_waits_for_is_shown_in_slurms_words_and_it_is_given_up(
     platform: Platform, slurm: SlurmOnThisMachine, undisturbed: str
 ) -> None:
@@ -124,6 +125,7 @@ def test_what_a_node_waits_for_is_shown_in_slurms_words_and_it_is_given_up(
         assert job.finish()["digest"] == undisturbed
 
 
+@pytest.mark.extended  # journeys/test_pools
 def test_idle_nodes_leave_and_cancel_their_jobs_but_for_the_fewest(
     platform: Platform, slurm: SlurmOnThisMachine
 ) -> None:

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -83,6 +82,7 @@ def test_a_job_grows_over_nodes_that_it_asked_for_and_gives_them_back(
     until(lambda: not pool.nodes(), 60, "nodes of a job that is over leave")
 
 
+@pytest.mark.extended  # scheduler/test_asking, scheduler/test_pools
 def test_a_node_that_does_not_come_is_shown_with_the_reason_and_given_up(platform: Platform, undisturbed: str) -> None:
     room = {"EDT_POOL": "narrow", "EDT_PROCESS_POOL_ROOM": "1", "EDT_POOL_PATIENCE_SECONDS": "12"}
     with Provisioner(platform, "process", **room) as pool:
@@ -96,6 +96,7 @@ def test_a_node_that_does_not_come_is_shown_with_the_reason_and_given_up(platfor
         assert first.finish()["digest"] == undisturbed
 
 
+@pytest.mark.extended  # provisioner/test_provisioner
 def test_a_provisioner_that_is_killed_costs_no_training(
     platform: Platform, pool: Provisioner, undisturbed: str
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_provisioner_that_is_killed_costs_no_training(
     assert (end["digest"], end["attempts"]) == (undisturbed, 1)
 
 
+@pytest.mark.extended  # agent/test_temporary, scheduler/test_pools
 def test_nodes_that_any_job_may_use_leave_when_they_are_idle_but_for_the_fewest(platform: Platform) -> None:
     shared = {"EDT_PROCESS_POOL_PER_JOB": "false", "EDT_POOL_IDLE_SECONDS": "1", "EDT_POOL_MIN_NODES": "1"}
     with Provisioner(platform, "process", EDT_POOL="shared", EDT_POOL_MAX_NODES="3", **shared) as pool:
@@ -119,10 +121,3 @@ def test_nodes_that_any_job_may_use_leave_when_they_are_idle_but_for_the_fewest(
         assert len(pool.nodes()) == 3
         job.finish()
         until(lambda: len(pool.nodes()) == 1, 60, "one is left")
-
-
-def test_a_pool_is_shown_to_users_and_changed_by_admins(platform: Platform, pool: Provisioner, tmp_path: Path) -> None:
-    view = pool.view()
-    assert (view["kind"], view["max_nodes"], view["slots"]) == ("process", 3, 1)
-    refused = platform.api.patch(f"/api/v1/pools/{pool.pool}", json={"max_nodes": -1})
-    assert refused.status_code == 400 and "max_nodes" in refused.text
