@@ -60,7 +60,8 @@ def _has_network_namespaces() -> bool:
 
 
 def _has_slurm() -> bool:
-    return all(shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin") for name in _OF_SLURM)
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin"
+    return os.geteuid() == 0 and all(shutil.which(name, path=path) for name in _OF_SLURM)
 
 
 def _has_tmpfs_mount() -> bool:
