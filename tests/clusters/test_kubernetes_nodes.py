@@ -23,7 +23,7 @@ from edt_provisioner.settings import read_settings
 from support.kubernetes_cluster import Kubernetes
 from support.waiting import until
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(240)]
 
 IMAGE = "openedt-test/base:latest"
 AGENT = """#!/bin/sh
@@ -105,7 +105,7 @@ class Nodes:
                 self.cluster.end([name])
             return found is None
 
-        until(is_gone, 60, f"nothing is left of {name}")
+        until(is_gone, 100, f"nothing is left of {name}")
 
     def describe(self) -> str:
         return self.kubectl("get", "jobs,pods,events")
