@@ -80,6 +80,7 @@ class Verdict(enum.StrEnum):
     DEVICE = "device"  # its slots are of another kind than the job asks for
     MODEL = "model"  # its GPUs are of a model that the job does not take
     CONTAINERS = "containers"  # the job brings an image, and the node starts no containers
+    OTHERS = "others"  # another job has asked a cluster manager for it, and uses it alone
     SMALL = "small"  # a worker of the gang needs more slots on one node than it has
     ALONE = "alone"  # engines on it reach no other node, and it has fewer slots than the job needs
     AVOIDED = "avoided"  # processes of the job are still leaving it

@@ -1,4 +1,4 @@
-// openapi.json sha256: 7252687674a29539eb7489deebcc87df51f846a75cd5f3a36d30d0e4d812f29c
+// openapi.json sha256: a6e7f768ce00875c2e577bc951e0151e93e4b034d17c028c06502e51f8a44d05
 export interface paths {
     "/api/v1/decisions": {
         parameters: {
@@ -4818,7 +4818,7 @@ export interface components {
          * @description Whether a node could take the job, and what keeps it from that. The first that holds, in this order.
          * @enum {string}
          */
-        Verdict: "lost" | "draining" | "cordoned" | "device" | "model" | "containers" | "small" | "alone" | "avoided" | "full" | "kept" | "free";
+        Verdict: "lost" | "draining" | "cordoned" | "device" | "model" | "containers" | "others" | "small" | "alone" | "avoided" | "full" | "kept" | "free";
         /**
          * Waiting
          * @description Why a job holds no slot, with numbers.

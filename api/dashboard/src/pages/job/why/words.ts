@@ -19,6 +19,7 @@ const RULES: Readonly<Record<string, string>> = {
   reserved: "Kept for a gang",
   topology: "Not free together",
   dependency: "Another job first",
+  asked: "Nodes were asked for",
 };
 
 /** The rule that keeps a job waiting; "" starts with the present plan, and a rule of a newer release is shown as it came. */
@@ -30,6 +31,7 @@ export const VERDICTS: Readonly<Record<Verdict, { word: string; tone: Tone }>> =
   free: { word: "Free", tone: "good" },
   kept: { word: "Kept for others", tone: "warn" },
   full: { word: "Full", tone: "calm" },
+  others: { word: "For another job", tone: "calm" },
   avoided: { word: "Still leaving it", tone: "calm" },
   alone: { word: "Out of reach", tone: "warn" },
   small: { word: "Too small", tone: "warn" },
