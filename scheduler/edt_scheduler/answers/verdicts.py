@@ -111,14 +111,14 @@ def _judged(
 
 def bar(job: Job, node: Node) -> tuple[Verdict, str] | None:
     """What keeps a node that takes work from ever taking the job, and its sentence; None: nothing does."""
-    if node.only_for is not None and node.only_for != job.id:
-        return Verdict.OTHERS, "was asked for by another job, which uses it alone"
     if job.device is not None and node.device is not job.device:
         return Verdict.DEVICE, f"has {node.device.upper()} slots, and the job asks for {job.device.upper()}s"
     if job.models and node.model not in job.models:
         return Verdict.MODEL, f"has {node.model or 'no known model'}, and the job takes {' or '.join(job.models)}"
     if job.image is not None and not node.containers:
         return Verdict.CONTAINERS, "starts no containers, and the job brings an image"
+    if node.only_for is not None and node.only_for != job.id:
+        return Verdict.OTHERS, "was asked for by another job, which uses it alone"
     if job.gang and node.slots < job.unit:
         return Verdict.SMALL, f"has {number(node.slots)}, and a worker of the job needs {job.unit} on one node"
     need = least(job)
