@@ -28,6 +28,7 @@ NODES = {  # what a node says, and how it is answered
     ("POST", "/api/v1/nodes/node-a/reports"): {"json": []},
     ("POST", "/api/v1/nodes/node-a/usage"): {"json": {"slots": []}},
     ("POST", "/api/v1/nodes/node-a/images"): {"json": {"image": "python:3.11", "error": ""}},
+    ("POST", "/api/v1/nodes/node-a/leaving"): {"json": {"why": "idle", "if_idle": True}},
 }
 
 

@@ -174,3 +174,4 @@ def test_nodes_are_drained_and_lost_as_kubernetes_says(
             kubernetes.start_kubelet("node-2")
     finally:
         kubernetes.kubectl("uncordon", "node-1")
+        kubernetes.kubectl("cordon", "node-2")  # other tests have one node
