@@ -105,7 +105,8 @@ def test_what_a_pod_waits_for_is_shown_to_the_jobs_user(
         assert job.finish()["digest"] == undisturbed()
 
 
-@pytest.mark.parametrize("seconds", [15, pytest.param(60, marks=pytest.mark.extended)])
+@pytest.mark.extended  # test_kubernetes_nodes
+@pytest.mark.parametrize("seconds", [15, 60])
 def test_training_goes_on_while_the_api_server_is_away(
     platform: Platform, kubernetes: Kubernetes, undisturbed: Undisturbed, seconds: int
 ) -> None:

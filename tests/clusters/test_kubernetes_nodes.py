@@ -179,6 +179,7 @@ def test_a_pending_node_tells_the_schedulers_reason(nodes: Nodes) -> None:
     nodes.gone("pool-1")
 
 
+@pytest.mark.extended
 def test_a_pending_node_tells_that_its_image_cannot_be_had(nodes: Nodes) -> None:
     nodes.write_template(image="127.0.0.1:1/nothing:1")
     nodes.create("pool-1")
@@ -269,6 +270,7 @@ def test_while_the_api_server_is_away_that_is_what_is_said(nodes: Nodes) -> None
     until(changed.is_set, 40, "the watch goes on")
 
 
+@pytest.mark.extended
 def test_all_nodes_go_with_their_owner(nodes: Nodes) -> None:
     nodes.kubectl("create", "configmap", "owner")
     nodes.cluster = nodes.connect(kubernetes_owner="v1/ConfigMap/owner")

@@ -204,6 +204,7 @@ def test_a_node_that_slurm_starts_again_comes_back_as_itself(pool: Pool, slurm: 
     assert (nodes.records / "s-2.token").read_text().strip() == node_token(JOIN_TOKEN, "s-2")
 
 
+@pytest.mark.extended  # test_slurm_journeys
 def test_a_preempted_node_has_the_partitions_grace(pool: Pool, slurm: SlurmOnThisMachine) -> None:
     """One leaves within it and is over; the other one does not, is killed, and waits to be started again."""
     nodes = pool()

@@ -84,6 +84,7 @@ def test_a_job_grows_over_three_machines_and_leaves_one_that_is_preempted_within
     until(lambda: not slurm.run("squeue", "--noheader"), 60, "and so do their jobs")
 
 
+@pytest.mark.extended  # test_slurm_cluster, and journeys/test_pools
 def test_a_kill_without_grace_is_a_crash_that_costs_a_step_and_a_requeued_node_comes_back_as_itself(
     platform: Platform, slurm: SlurmOnThisMachine, undisturbed: str
 ) -> None:
