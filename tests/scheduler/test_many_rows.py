@@ -40,6 +40,7 @@ BOUNDED = {
     "job_ids": "of a feed",
     "[other for other in others if other != key_id]": "keys of one file",
     "resized": "a subquery",
+    "concerned": "a subquery",
     "names": "of a page of images, of at most 501, or a chunk of keys",
 }
 """What ``in_`` may be asked with, and why that is never too much."""
