@@ -22,7 +22,7 @@ from pydantic_settings import SettingsConfigDict
 
 from edt_contract.durable import write_whole
 from edt_contract.pools import NodeRequest, NodeState, PoolOffer, PoolState, node_token
-from edt_provisioner.settings import Nodes, Settings, join_token, needs, node_environment
+from edt_provisioner.settings import Nodes, PoolName, Settings, join_token, needs, node_environment, read_settings
 
 
 class ProcessSettings(Settings):
@@ -30,11 +30,7 @@ class ProcessSettings(Settings):
 
     model_config = SettingsConfigDict(env_prefix="EDT_")
 
-    pool: Annotated[
-        str,
-        Field(pattern=r"^[a-z][a-z0-9-]{0,39}$"),
-        needs("a pool's name: lower-case letters, digits and '-', at most 40, beginning with a letter"),
-    ] = "process"
+    pool: PoolName = "process"
     process_pool_room: Nodes = 4
     """How many nodes run at once. More are pending."""
     process_pool_per_job: bool = True
@@ -202,7 +198,5 @@ def _starttime(pid: int) -> int | None:
 
 def cluster(arguments: dict[str, str | None]) -> tuple[ProcessSettings, ProcessCluster]:
     """The settings and the cluster manager, for the command."""
-    from edt_provisioner.settings import read_settings
-
     settings = read_settings(ProcessSettings, arguments)
     return settings, ProcessCluster(settings)

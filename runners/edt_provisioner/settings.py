@@ -4,7 +4,6 @@ a default. What one cluster manager needs besides is in its own package."""
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -46,6 +45,11 @@ def _default_home() -> Path:
 Place = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 Seconds = Annotated[float, Field(gt=0, lt=864_000), needs("a number of seconds above 0")]
 Url = Annotated[str, AfterValidator(_url), needs("a URL that begins with http:// or https://")]
+PoolName = Annotated[
+    str,
+    Field(pattern=r"^[a-z][a-z0-9-]{0,39}$"),
+    needs("a pool's name: lower-case letters, digits and '-', at most 40, beginning with a letter"),
+]
 Nodes = Annotated[int, Field(ge=0, le=10_000), needs("a whole number from 0 to 10000")]
 
 
@@ -69,11 +73,7 @@ class Settings(BaseSettings):
     """The data file system, which all nodes see at this path."""
     token_file: Place = Field(default_factory=lambda given: given["home"] / "join-token")
     """File that holds the join token."""
-    pool: Annotated[
-        str,
-        Field(pattern=r"^[a-z][a-z0-9-]{0,39}$"),
-        needs("a pool's name: lower-case letters, digits and '-', at most 40, beginning with a letter"),
-    ]
+    pool: PoolName
     """The pool's name, with which the names of its nodes begin."""
     pool_slots: Annotated[int, Field(ge=1, le=1024), needs("a whole number from 1 to 1024")] = 1
     """Slots of each node."""
@@ -156,8 +156,3 @@ def node_environment(request: NodeRequest, settings: Settings) -> dict[str, str]
     if settings.pool_device == "cpu":
         environ |= {"EDT_DEVICES": "cpu", "EDT_CPU_SLOTS": str(request.slots)}
     return environ
-
-
-def host_name() -> str:
-    """This machine's name, for the log and the note of a pool."""
-    return socket.gethostname()

@@ -96,13 +96,13 @@ async def usage(platform: ThePlatform, name: str, sample: cluster.UsageIn) -> No
 
 
 @router.post("/{name}/leaving", dependencies=[for_the_node])
-async def leaving(platform: ThePlatform, name: str, wish: cluster.LeavingIn) -> cluster.Leaving:
+async def leaving(platform: ThePlatform, name: str, said: cluster.LeavingIn) -> cluster.Leaving:
     """Tell that a node of a pool wants to leave, or that nothing of a job is left on it.
 
     The node is emptied from then on. With ``if_idle`` it is only if nothing of a job is on it and its pool keeps its
     least number of nodes.
     """
-    leave = partial(agents.leaving, platform, name, wish.why, if_idle=wish.if_idle, gone=wish.gone)
+    leave = partial(agents.leaving, platform, name, said.why, if_idle=said.if_idle, gone=said.gone)
     return cluster.Leaving(leave=await concurrency.agents.run(leave))
 
 

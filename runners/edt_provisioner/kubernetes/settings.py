@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from edt_provisioner.settings import Place, Settings, needs
+from edt_provisioner.settings import Place, PoolName, Settings, needs
 
 _NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 """What Kubernetes takes as an object's name."""
@@ -82,11 +82,7 @@ class KubernetesSettings(Settings):
 
     model_config = SettingsConfigDict(env_prefix="EDT_")
 
-    pool: Annotated[
-        str,
-        Field(pattern=r"^[a-z][a-z0-9-]{0,39}$"),
-        needs("a pool's name: lower-case letters, digits and '-', at most 40, beginning with a letter"),
-    ] = "kubernetes"
+    pool: PoolName = "kubernetes"
     kubernetes_config: Place | None = None
     """Kubeconfig file. None: the pod's service account if the provisioner runs in a pod, else KUBECONFIG or
     ``~/.kube/config``."""

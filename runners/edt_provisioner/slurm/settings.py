@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from pydantic_core import PydanticCustomError
 from pydantic_settings import NoDecode
 
-from edt_provisioner.settings import Place, Seconds, Settings, needs
+from edt_provisioner.settings import Place, PoolName, Seconds, Settings, needs
 
 SLURM_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
 """Names of users that are handed to sudo and to Slurm."""
@@ -81,11 +81,7 @@ OneLine = Annotated[str, Field(pattern=r"^[^\s]+$"), needs("one word, as sbatch 
 class SlurmSettings(Settings):
     """The settings of a pool of Slurm's nodes. Each field has the name of a variable in lower case, without EDT_."""
 
-    pool: Annotated[
-        str,
-        Field(pattern=r"^[a-z][a-z0-9-]{0,39}$"),
-        needs("a pool's name: lower-case letters, digits and '-', at most 40, beginning with a letter"),
-    ] = "slurm"
+    pool: PoolName = "slurm"
     pool_sync_seconds: Seconds = 5.0
     """Seconds between two looks. Each is one squeue."""
     slurm_partitions: Names | None = None

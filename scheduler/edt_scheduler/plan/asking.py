@@ -41,16 +41,16 @@ def with_asks(state: State, planned: Plan, decide: Callable[[State], Plan]) -> P
         return planned
     then = carried_out(bare(state), planned)
     views = [_View.of(pool, state, then) for pool in state.pools]
-    wished = decide(_with_pools(then, views))
+    possible = decide(_with_pools(then, views))
     asks: list[Ask] = []
     give_ups: list[GiveUp] = []
     for view in views:
         compared = _per_job if view.pool.per_job else _shared
-        more, fewer = compared(view, then, wished)
+        more, fewer = compared(view, then, possible)
         asks += [] if view.pool.away else more  # what was asked for before keeps its place there
         give_ups += fewer
     jobs = {job.id: job for job in state.jobs}
-    explain = {name: _explained(jobs[name], told, views, wished, asks) for name, told in planned.explain.items()}
+    explain = {name: _explained(jobs[name], told, views, possible, asks) for name, told in planned.explain.items()}
     return replace(planned, asks=tuple(asks), give_ups=tuple(give_ups), explain=explain)
 
 
@@ -117,7 +117,7 @@ class _View:
             for each in self.pool.requested
             if each.job == job and not each.granted and not each.ending and each.node not in over
         ]
-        return sorted(found, key=lambda each: (-each.asked_at, each.node), reverse=False)
+        return sorted(found, key=lambda each: (-each.asked_at, each.node))
 
 
 def _above_the_most(pool: Pool, going: set[str], nodes: Mapping[str, Node], jobs: Sequence[Job]) -> Iterator[GiveUp]:
@@ -188,7 +188,7 @@ def _with_pools(then: State, views: Sequence[_View]) -> State:
     )
 
 
-def _per_job(view: _View, then: State, wished: Plan) -> tuple[list[Ask], list[GiveUp]]:
+def _per_job(view: _View, then: State, possible: Plan) -> tuple[list[Ask], list[GiveUp]]:
     """What jobs ask of a pool whose nodes are for one job each."""
     pool, room = view.pool, view.room
     asks: list[Ask] = []
@@ -198,7 +198,7 @@ def _per_job(view: _View, then: State, wished: Plan) -> tuple[list[Ask], list[Gi
         own[str(node.only_for)].append(node)
     for job in sorted(then.jobs, key=lambda job: (-job.priority, job.submit, job.id)):
         pending, there = view.pending(job.id), own.get(job.id, [])
-        slots = wished.alloc.get(job.id, {}).get(view.name, 0)
+        slots = possible.alloc.get(job.id, {}).get(view.name, 0)
         wanted = math.ceil(slots / pool.slots)
         more = min(room, max(0, wanted - len(there)))
         room -= more
@@ -238,12 +238,12 @@ def _unwanted(job: Job, there: Sequence[Node], slots: int, wanted: int, view: _V
         yield GiveUp(node.id, why)
 
 
-def _shared(view: _View, then: State, wished: Plan) -> tuple[list[Ask], list[GiveUp]]:
+def _shared(view: _View, then: State, possible: Plan) -> tuple[list[Ask], list[GiveUp]]:
     """What is asked of a pool whose nodes any job may use."""
     pool = view.pool
     over = {each.node for each in view.given_up}
     there = sum(each.granted and not each.ending and each.node not in over for each in pool.requested)
-    slots = sum(alloc.get(view.name, 0) for alloc in wished.alloc.values())
+    slots = sum(alloc.get(view.name, 0) for alloc in possible.alloc.values())
     wanted = max(math.ceil(slots / pool.slots), pool.least - there)
     more = min(view.room, 0 if view.refuses("") else wanted)
     pending = view.pending(None)
@@ -252,13 +252,13 @@ def _shared(view: _View, then: State, wished: Plan) -> tuple[list[Ask], list[Giv
     return asks, [*view.given_up, *(GiveUp(each.node, "no job has use for it any more") for each in spare)]
 
 
-def _explained(job: Job, told: Explanation, views: Sequence[_View], wished: Plan, asks: Sequence[Ask]) -> Explanation:
+def _explained(job: Job, told: Explanation, views: Sequence[_View], possible: Plan, asks: Sequence[Ask]) -> Explanation:
     """What is said of a job, with what was asked for it and is not there."""
     said = []
     for view in views:
         pool, own = view.pool, job.id if view.pool.per_job else None
         wants = view.refuses("") and job.held < min(job.max, job.engines or job.max)
-        if own is None and not wants and not wished.alloc.get(job.id, {}).get(view.name):
+        if own is None and not wants and not possible.alloc.get(job.id, {}).get(view.name):
             continue
         pending = view.pending(own)
         number = len(pending) + sum(ask.nodes for ask in asks if ask.pool == pool.id and ask.job == own)
