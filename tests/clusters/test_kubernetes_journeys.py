@@ -167,7 +167,7 @@ def test_nodes_are_drained_and_lost_as_kubernetes_says(
             command = ["docker", f"--host={second_docker(kubernetes.folder)}"]
             containers = subprocess.run([*command, "ps", "-q"], check=True, capture_output=True, text=True).stdout
             subprocess.run([*command, "kill", *containers.split()], check=True, capture_output=True)
-            job.gate.until(lambda: there not in pool.nodes(), PATIENCE, sparing=True)
+            job.gate.until(lambda: there not in pool.nodes() and bool(pool.nodes()), PATIENCE, sparing=True)
             job.until_slots(2)
             assert pool.nodes() == pool.nodes_on("node-1")
             end = job.finish()

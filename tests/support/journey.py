@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,9 +68,18 @@ class Job:
 
     def until_slots(self, number: int, seconds: float = PATIENCE) -> None:
         """Let steps through until the job trains on ``number`` engines: those that engines need to come and go, however
-        long they take to warm up, and then some of which a report is made."""
-        self.gate.until(lambda: self.joined() == number, seconds, sparing=True)
-        self.gate.until(lambda: self.slots() == number, seconds)
+        long they take to warm up, and then some of which a report is made. Where one is lost meanwhile, which is told a
+        moment after its node is, the next one is waited for in the same way: a training has only so many steps."""
+        deadline = time.monotonic() + seconds
+
+        def left() -> float:
+            return deadline - time.monotonic()
+
+        while True:
+            self.gate.until(lambda: self.joined() == number, left(), sparing=True)
+            self.gate.until(lambda: self.slots() == number or self.joined() != number, left())
+            if self.slots() == number:
+                return
 
     def finish(self, seconds: float = PATIENCE) -> dict[str, Any]:
         self.gate.open()
