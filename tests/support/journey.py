@@ -62,9 +62,12 @@ class Job:
         return int(self.platform.job(self.id).get("workers") or 0)
 
     def joined(self) -> int:
-        """Engines that have been given the weights and hold their slots."""
+        """Engines that have been given the weights and hold their slots. Those of a lost node are kept from others for
+        another lease, and train nothing."""
+        lost = {node["name"] for node in self.platform.nodes() if node["health"] == "lost"}
         allocations = every(self.platform.api, f"/api/v1/jobs/{self.id}/allocations")
-        return sum(each["joined_at"] is not None and each["released_at"] is None for each in allocations)
+        held = [each for each in allocations if each["joined_at"] is not None and each["released_at"] is None]
+        return sum(each["node"] not in lost for each in held)
 
     def until_slots(self, number: int, seconds: float = PATIENCE) -> None:
         """Let steps through until the job trains on ``number`` engines: those that engines need to come and go, however
