@@ -129,6 +129,7 @@ def test_training_goes_on_while_the_api_server_is_away(
         assert sum(each["node"] == there for each in held) == 1  # its slot was never taken back
 
 
+@pytest.mark.extended  # the first journey, whose pods are deleted and killed
 def test_nodes_are_drained_and_lost_as_kubernetes_says(
     platform: Platform, kubernetes: Kubernetes, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
